@@ -37,7 +37,8 @@ def register() -> None:
     """Adds L3 to the formats that imageio knows in this process; a repeat does nothing.
 
     `imread` gives what `l3dali.decode` gives; of palette images, the numbers of their entries.
-    `imwrite` takes the options of `l3dali.encode`. Both take `plugin="L3"`.
+    `imwrite` takes the options of `l3dali.encode`. Both take `plugin="L3"`, which bytes and
+    streams need where Pillow knows L3 too: imageio asks Pillow first.
     """
     if _NAME in known_plugins:
         return

@@ -141,9 +141,8 @@ class _Sources:
         }
         # What has no result, or was copied by hand. `l3 convert` takes all files.
         there = {self._of_result.get(place.file.name) for place in places.found}
-        is_converted = any(place.row is not None for place in places.found)
         for name, kind in kinds.items():
-            is_wanted = is_converted or kind != FILES or has_image_suffix(name, Options())
+            is_wanted = places.is_converted or kind != FILES or has_image_suffix(name, Options())
             if is_wanted and name not in there:
                 place = self._folder.place(name)
                 places.failures.append(Failure(place, "nothing has been made of it", "no result"))

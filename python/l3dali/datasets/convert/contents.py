@@ -72,6 +72,7 @@ class Places:
         others: how many files were passed over, by suffix.
         links: links to folders, which are not followed.
         unconverted: sources that have failed and have no result, as manifests of whole folders say.
+        is_converted: there are manifests, which may have no rows.
     """
 
     found: list[Place] = field(default_factory=list)
@@ -79,6 +80,7 @@ class Places:
     others: Counter[str] = field(default_factory=Counter)
     links: int = 0
     unconverted: int = 0
+    is_converted: bool = False
 
 
 def find_places(arguments: Iterable[str]) -> Places:
@@ -95,6 +97,7 @@ def find_places(arguments: Iterable[str]) -> Places:
     for url, files in sources.outermost().items():
         folder = open_folder(url)
         rows, unconverted = _rows_by_result(folder, files, places.failures)
+        places.is_converted |= bool(rows) or MANIFEST_NAME in files
         for name, kind in kinds_of_sources(folder, files).items():
             place = Place(url, files[name], kind, rows.get(name))
             if place.is_copy and place.row is None:
