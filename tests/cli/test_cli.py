@@ -798,6 +798,9 @@ def test_no_file_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None:
     closed = '"$0" -c "$1" <&- >&- 2>&-'
     subprocess.run(["sh", "-c", closed, sys.executable, script], cwd=tmp_path, check=True)
     assert (tmp_path / "told").read_text() == "[True, True, True]"
+    script = "own = [open(name, 'w') for name in 'abc']; " + script
+    subprocess.run(["sh", "-c", closed, sys.executable, script], cwd=tmp_path, check=True)
+    assert not any((tmp_path / name).stat().st_size for name in "abc")
 
 
 def test_closed_pipe_ends_quietly(tmp_path: Path) -> None:

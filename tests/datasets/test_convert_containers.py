@@ -43,6 +43,7 @@ from l3dali.datasets.convert.manifest import FAILED, Manifest, Row, row_of_json
 from l3dali.datasets.convert.storage import (
     MANIFEST_NAME,
     HashedReader,
+    Listing,
     RemoteFolder,
     Stored,
     open_folder,
@@ -664,6 +665,24 @@ def test_totals_of_files_in_a_bucket(
     dry = ["--dry-run", "--json-summary", "-"]
     assert convert(tmp_path, "memory://b/d", *dry) == 2
     assert "--json-summary is of a run" in capsys.readouterr().err
+
+
+def test_a_folder_that_the_listing_of_another_lacks(
+    memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A web page need not name what is below it."""
+    memory.pipe("/b/a.l3", l3dali.encode(np.zeros((4, 4), np.uint8)))
+    memory.pipe("/b/sub/bad.l3", b"damage")
+    find = RemoteFolder.list_files
+
+    def find_some(folder: RemoteFolder) -> Listing:
+        listing = find(folder)
+        listing.files.pop("sub/bad.l3", None)
+        return listing
+
+    monkeypatch.setattr(RemoteFolder, "list_files", find_some)
+    assert main(["verify", "memory://b"]) == 0
+    assert main(["verify", "memory://b", "memory://b/sub"]) == 2
 
 
 def test_no_folder_behind_a_link_is_removed(tmp_path: Path) -> None:

@@ -78,13 +78,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 0 if all went well, 2 if a file failed or the command makes no sense, 130
         if interrupted by Ctrl-C and 143 by SIGTERM, 141 if the reader of the output has gone.
     """
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
+    for number in range(3):
         try:
             os.fstat(number)
         except OSError:  # The caller has closed it, and a file would get its number.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-        if number and getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(number, "w", closefd=False))
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

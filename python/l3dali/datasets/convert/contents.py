@@ -94,16 +94,18 @@ def find_places(arguments: Iterable[str]) -> Places:
     """
     sources = find_sources(arguments)
     places = Places(failures=list(sources.failures), links=len(sources.links))
-    for url, files in sources.outermost().items():
+    by_place: dict[str, Place] = {}
+    for url, files in sources.folders.items():
         folder = open_folder(url)
+        root = folder.real_place().rstrip("/")
         rows, unconverted = _rows_by_result(folder, files, places.failures)
         places.is_converted |= bool(rows) or MANIFEST_NAME in files
         for name, kind in kinds_of_sources(folder, files).items():
             place = Place(url, files[name], kind, rows.get(name))
             if place.is_copy and place.row is None:
                 places.others[PurePosixPath(name).suffix.lower()] += 1
-            else:
-                places.found.append(place)
+            elif place.row is not None or f"{root}/{name}" not in by_place:  # of another PATH
+                by_place[f"{root}/{name}"] = place
         if url in sources.whole:
             places.unconverted += unconverted
             places.failures += [
@@ -111,6 +113,7 @@ def find_places(arguments: Iterable[str]) -> Places:
                 for result, row in rows.items()
                 if result not in files
             ]
+    places.found = list(by_place.values())
     return places
 
 

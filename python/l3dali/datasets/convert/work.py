@@ -100,15 +100,6 @@ class Sources:
         """Whether folders were named, and no files one by one."""
         return self.whole >= self.folders.keys()
 
-    def outermost(self) -> dict[str, dict[str, Stored]]:
-        """Folders and their files, but for those in others that were named."""
-        whole = {_lineage(_place(url))[0] for url in self.whole}
-        return {
-            url: files
-            for url, files in self.folders.items()
-            if whole.isdisjoint(_lineage(_place(url))[1:])
-        }
-
     def root_of(self, url: str) -> tuple[str, str]:
         """The folder that names of sources start at, and what they start with there.
 
