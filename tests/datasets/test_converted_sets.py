@@ -27,6 +27,7 @@ pytest.importorskip("rich")
 
 import l3dali
 from l3dali.cli import main
+from l3dali.datasets.convert.storage import MANIFEST_NAME
 
 IMAGES = 3
 
@@ -211,6 +212,14 @@ def test_sources_that_cannot_be_read_have_no_result(
     assert convert(source, tmp_path / "d") == 2
     assert run("verify", tmp_path / "d", "--source", source) == 2
     assert "s/dead.png: a link to nothing" in capsys.readouterr().err
+
+
+def test_a_manifest_without_rows(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a run that a bucket refused them, say: files that are no images were not missed."""
+    (converted / MANIFEST_NAME).write_bytes(b"")
+    (converted / "labels.json").unlink()
+    assert run("verify", converted, "--source", converted.parent / "s") == 2
+    assert "s/labels.json: nothing has been made of it" in capsys.readouterr().err
 
 
 def test_totals_of_a_list(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
