@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -280,6 +282,40 @@ def test_list_from_standard_input(null: bool, tree: Path, monkeypatch: pytest.Mo
     assert result.returncode == 0
     expected = {"tree/one.l3", "tree/a/two.l3", "tree/a/b/three.l3", f"tree/{name[:-4]}.l3"}
     assert files_below(tree.parent / "out") == expected
+
+
+@pytest.mark.parametrize("begins", [b"one.l3\n", b""])
+def test_streams_that_do_not_wait(tree: Path, begins: bytes) -> None:
+    """As programs leave them that share them: the rest of the list was not looked at."""
+    assert main(["encode", str(tree)]) == 0
+    (tree / "a" / "two.l3").write_bytes(b"damaged")
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.write(writer, begins)
+    command = [*L3, "verify", str(tree), "--files-from", "-", "--json-summary", "-"]
+    process = subprocess.Popen(command, stdin=reader, stderr=subprocess.PIPE)
+    os.close(reader)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=1)
+    os.write(writer, b"a/two.l3\n")
+    os.close(writer)
+    assert b"two.l3: not an L3 image" in process.communicate(timeout=60)[1]
+    assert process.returncode == 2
+
+
+def test_output_that_does_not_wait(tree: Path) -> None:
+    """It ended where the pipe was full."""
+    for number in range(400):
+        l3dali.imwrite(tree / f"{number}.l3", image())
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    process = subprocess.Popen([*L3, "info", "--json", str(tree)], stdout=writer)
+    os.close(writer)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=1)
+    with open(reader, "rb") as output:
+        assert len(json.load(output)) == 400
+    assert process.wait(timeout=60) == 0
 
 
 def test_list_may_be_of_windows(tree: Path) -> None:

@@ -168,6 +168,15 @@ def test_damaged_records(
     assert not (tmp_path / "d" / "a.tfrecord").exists()
 
 
+def test_a_length_that_begins_as_gzip(tmp_path: Path) -> None:
+    """35,615 bytes; it was taken for a compressed file, so that a result could not be read."""
+    record = example(("i", png()), ("t", b""))
+    record = example(("i", png()), ("t", bytes(35_615 - len(record) - 9)))
+    assert len(record) == 0x8B1F
+    (tmp_path / "a.tfrecord").write_bytes(frame(record))
+    assert convert(tmp_path / "a.tfrecord", tmp_path / "d") == 0
+
+
 @pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE])
 def test_a_tar_header_of_a_negative_size(
     tmp_path: Path, kind: bytes, capsys: pytest.CaptureFixture[str]

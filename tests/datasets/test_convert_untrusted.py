@@ -123,6 +123,47 @@ def test_what_the_system_has_killed_is_tried_again(monkeypatch: pytest.MonkeyPat
     assert untrusted.convert_untrusted(blob, Options(untrusted=True), 1, lambda: None) is None
 
 
+def test_what_was_stopped_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child's time goes on while all are stopped, as by Ctrl-Z."""
+    monkeypatch.setattr(untrusted, "_convert", hostile_readers.end_the_first_time)
+    blob = Blob("a.png", png(), str(tmp_path))
+    outcome = untrusted.convert_untrusted(blob, Options(untrusted=True), 1, lambda: None)
+    assert outcome is not None
+    assert not outcome.failed
+    assert (tmp_path / "begun").exists()
+
+
+SIGNALS = """
+import signal
+from hostile_readers import engine, work
+from l3dali.cli import run
+
+if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGINT})
+    for number in (signal.SIGALRM, signal.SIGXCPU, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_IGN)
+    engine._work = work
+    run()
+"""
+
+
+def test_signals_of_the_caller_are_not_those_of_children(tmp_path: Path) -> None:
+    """With SIGCHLD blocked no end of a child was seen, with SIGALRM ignored none had limits."""
+    (tmp_path / "s").mkdir()
+    for name, data in MEMBERS[: len(hostile_readers.KINDS)]:
+        (tmp_path / "s" / name).write_bytes(data)
+    (tmp_path / "run.py").write_text(SIGNALS)
+    command = [sys.executable, "run.py", "convert", "s", "d", "--untrusted", "-j2"]
+    run = subprocess.run(
+        command, cwd=tmp_path, env=child_environment(), capture_output=True, text=True, timeout=120
+    )
+    assert run.returncode == 2
+    assert f"l3: {len(REASONS)} failed" in run.stderr
+    assert "waits.bmp: the process that read it ended by SIGALRM" in run.stderr
+
+
 @pytest.mark.usefixtures("hostile")
 @pytest.mark.parametrize("choice", ["fail", "drop"])
 def test_failures_are_failures(tmp_path: Path, choice: str) -> None:

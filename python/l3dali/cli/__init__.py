@@ -58,6 +58,9 @@ _COMMANDS = (
 
 def run() -> NoReturn:
     """`main` for a process of its own, which does not wait for threads that nobody needs."""
+    for number in range(3):  # Another program may share a stream, and have it not wait.
+        with suppress(OSError):
+            os.set_blocking(number, True)
     code = main()
     others = [thread for thread in threading.enumerate() if not thread.daemon]
     # Ray 2.60 may crash at an exit amid its work. It ends its processes by one that stays.

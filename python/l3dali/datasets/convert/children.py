@@ -197,9 +197,10 @@ def borrowed(idle: list[Child]) -> Iterator[Child]:
     idle.append(child)
 
 
+# What the caller of `l3` blocks is heard here: how a child ends, and limits of time, are signals.
 _BEGIN = """import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals() - {signal.SIGTERM})
 """
 
 

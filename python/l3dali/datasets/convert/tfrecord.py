@@ -89,12 +89,12 @@ def read_entries(source: HashedReader, options: Options) -> Iterator[Record]:
     """
     number = 0
     while head := source.read(_HEADER.size):
-        if number == 0 and head[:2] == b"\x1f\x8b":
-            raise TFRecordError("a compressed file; decompress it first")
         if len(head) < _HEADER.size:
             raise TFRecordError(f"a truncated file: it ends within record {number}")
         length, crc = _HEADER.unpack(head)
         if crc != masked_crc(_length_bytes(length)):
+            if number == 0 and head[:2] == b"\x1f\x8b":  # A length may begin with these, too.
+                raise TFRecordError("a compressed file; decompress it first")
             raise TFRecordError(f"record {number}: its length is damaged, or this is no TFRecord")
         data = source.read(length)
         tail = source.read(_CRC.size)

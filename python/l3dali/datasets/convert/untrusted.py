@@ -49,13 +49,17 @@ def convert_untrusted(
     `check` is called now and then; what it raises ends the child, and is raised here.
     """
     transient = "untrusted"
-    try:
-        with borrowed(_idle) as child:
-            outcome: Outcome | None = child.call(_convert, blob, options, threads, check=check)
-    except ChildDiedError as error:
-        outcome = failed_outcome(blob, options, f"the process that read it {error}")
-        if error.code == -signal.SIGKILL:  # By the system, which was short of memory: no limit.
-            transient = "memory"
+    for _ in range(2):
+        try:
+            with borrowed(_idle) as child:
+                outcome: Outcome | None = child.call(_convert, blob, options, threads, check=check)
+        except ChildDiedError as error:
+            outcome = failed_outcome(blob, options, f"the process that read it {error}")
+            if error.code == -signal.SIGKILL:  # By the system, which was short of memory: no limit.
+                transient = "memory"
+            if error.code == -signal.SIGALRM:  # All may have been stopped meanwhile, as by Ctrl-Z.
+                continue
+        break
     # Libraries do not always say that a limit stopped them.
     if outcome is not None and outcome.failed and outcome.transient != "package":
         outcome = replace(outcome, transient=transient)
@@ -70,6 +74,8 @@ def limit_worker(threads: int) -> None:
 def _convert(blob: Blob, options: Options, threads: int) -> Outcome | None:
     os.environ["TIFFFILE_NUM_THREADS"] = "1"  # Images are read side by side.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for number in (signal.SIGALRM, signal.SIGXCPU):  # The caller of `l3` may ignore them.
+        signal.signal(number, signal.SIG_DFL)
     return convert_image(blob, options, threads, _read_within_limits, _header_within_limits)
 
 
