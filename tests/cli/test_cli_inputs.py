@@ -313,7 +313,7 @@ def test_output_that_does_not_wait(tree: Path) -> None:
     os.close(writer)
     with suppress(subprocess.TimeoutExpired):
         process.wait(timeout=1)
-    with open(reader, "rb") as output:
+    with os.fdopen(reader, "rb") as output:
         assert len(json.load(output)) == 400
     assert process.wait(timeout=60) == 0
 

@@ -123,9 +123,7 @@ def test_what_the_system_has_killed_is_tried_again(monkeypatch: pytest.MonkeyPat
     assert untrusted.convert_untrusted(blob, Options(untrusted=True), 1, lambda: None) is None
 
 
-def test_what_was_stopped_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_stopped_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A child's time goes on while all are stopped, as by Ctrl-Z."""
     monkeypatch.setattr(untrusted, "_convert", hostile_readers.end_the_first_time)
     blob = Blob("a.png", png(), str(tmp_path))
