@@ -284,19 +284,21 @@ def test_list_from_standard_input(null: bool, tree: Path, monkeypatch: pytest.Mo
     assert files_below(tree.parent / "out") == expected
 
 
+@pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize("begins", [b"one.l3\n", b""])
-def test_streams_that_do_not_wait(tree: Path, begins: bytes) -> None:
+def test_streams_that_do_not_wait(tree: Path, begins: bytes, later: bool) -> None:
     """As programs leave them that share them: the rest of the list was not looked at."""
     assert main(["encode", str(tree)]) == 0
     (tree / "a" / "two.l3").write_bytes(b"damaged")
     reader, writer = os.pipe()
-    os.set_blocking(reader, False)
+    os.set_blocking(reader, later)
     os.write(writer, begins)
-    command = [*L3, "verify", str(tree), "--files-from", "-", "--json-summary", "-"]
+    command = [*L3, "verify", str(tree), "--files-from", "-"]
     process = subprocess.Popen(command, stdin=reader, stderr=subprocess.PIPE)
-    os.close(reader)
     with suppress(subprocess.TimeoutExpired):
         process.wait(timeout=1)
+    os.set_blocking(reader, False)
+    os.close(reader)
     os.write(writer, b"a/two.l3\n")
     os.close(writer)
     assert b"two.l3: not an L3 image" in process.communicate(timeout=60)[1]

@@ -2289,7 +2289,7 @@ def test_files_of_others_stay_whatever_their_case(
     assert convert(source, dest) == 0
     (dest / "NOTES.TXT").write_text("mine")
     (source / "notes.txt").write_text("other")
-    monkeypatch.setattr(LocalFolder, "folds_case", lambda self: True)
+    monkeypatch.setattr(Manifest, "folds_case", True)
     assert convert(source, dest, "-j", 1) == 2
     assert f"{dest}/notes.txt is there, and l3-manifest.jsonl" in capsys.readouterr().err
     assert (dest / "NOTES.TXT").read_text() == "mine"

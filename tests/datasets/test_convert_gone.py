@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from convert_tools import (
@@ -633,3 +633,70 @@ def test_what_is_tried_in_a_bucket_is_dropped() -> None:
 def test_a_folder_that_is_there_is_tried(tmp_path: Path) -> None:
     LocalFolder(tmp_path).check_writable()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def folding() -> str:
+    """A folder on a server that does not tell cases apart, as of Windows or macOS."""
+    fsspec = pytest.importorskip("fsspec")
+    memory = pytest.importorskip("fsspec.implementations.memory").MemoryFileSystem
+
+    class Folding(memory):  # type: ignore[misc, valid-type]
+        protocol = "folding"
+        store: ClassVar[dict[str, Any]] = {}
+        pseudo_dirs: ClassVar[list[str]] = [""]
+
+        @classmethod
+        def _strip_protocol(cls, path: str) -> str:
+            path = super()._strip_protocol(path.replace("folding://", "memory://"))
+            there = (name for name in cls.store if name.lower() == path.lower())
+            return next(there, path)
+
+    fsspec.register_implementation("folding", Folding, clobber=True)
+    return "folding://d"
+
+
+@pytest.mark.parametrize("removes", [(), ("--remove-gone",)])
+def test_a_source_renamed_in_cases_alone_keeps_its_result(
+    tmp_path: Path, folding: str, removes: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The result of the earlier name, which is the same file, was removed as of a gone source."""
+    source = tmp_path / "s"
+    (source / "Some").mkdir(parents=True)
+    for name in ("a.png", "b.png", "Some/c.png"):
+        (source / name).write_bytes(png(ord(name[0])))
+    write_tar(source / "t.tar", samples(2))
+    assert convert(source, folding, "-j1") == 0
+    for old, new in (("a.png", "A.png"), ("Some", "some"), ("t.tar", "T.tar")):
+        (source / old).rename(source / new)
+    assert convert(source, folding, "-j1", *removes) == 0
+    assert convert(source, folding, "-j1", "--remove-gone") == 0
+    captured = capsys.readouterr()
+    assert "nothing to do: 1 shard and 3 files done" in captured.out
+    assert "gone" not in captured.err
+    assert main(["verify", folding, "--source", str(source)]) == 0
+
+
+def test_a_result_renamed_in_cases_alone_stays(tmp_path: Path, folding: str) -> None:
+    """It was removed in the moment it was made: as what the source had before."""
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "IMG.PNG").write_bytes(png())
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    for to in ("source", "png", "source"):
+        assert convert(tmp_path / "d", folding, "-j1", "--to", to) == 0
+        assert main(["verify", folding]) == 0
+        assert main(["info", folding, "--totals"]) == 0
+
+
+def test_a_server_that_does_not_tell_cases_apart(
+    tmp_path: Path, folding: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s").mkdir()
+    for i, name in enumerate(("a", "A", "b")):
+        (tmp_path / "s" / f"{name}.png").write_bytes(png(i))
+    for _ in range(2):
+        assert convert(tmp_path / "s", folding, "-j1") == 2
+        assert "does not tell cases apart" in capsys.readouterr().err
+        (tmp_path / "s" / "A.png").rename(tmp_path / "a")
+        assert convert(tmp_path / "s", folding, "-j1") == 0
+        (tmp_path / "a").rename(tmp_path / "s" / "A.png")

@@ -159,6 +159,14 @@ def test_any_status(few: Path, tmp_path: Path) -> None:
     assert [entry["file"] for entry in entries if entry["difference"]] == FEW[:3]
 
 
+def test_a_caller_that_ignores_the_end_of_children(few: Path) -> None:
+    """As some services do: every exit code was 0 then."""
+    code = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); import l3dali.__main__"
+    run = [sys.executable, "-c", code, "conformance", str(few), "--decoder", REFERENCE]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_samples_count_one_by_one(few: Path) -> None:
     cases = check_decoder.read_manifest(few)
 

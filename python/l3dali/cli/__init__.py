@@ -58,9 +58,10 @@ _COMMANDS = (
 
 def run() -> NoReturn:
     """`main` for a process of its own, which does not wait for threads that nobody needs."""
-    for number in range(3):  # Another program may share a stream, and have it not wait.
+    for number in (1, 2):  # Another program may share a stream, and have it not wait.
         with suppress(OSError):
             os.set_blocking(number, True)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # Where it is ignored, children end with 0.
     code = main()
     others = [thread for thread in threading.enumerate() if not thread.daemon]
     # Ray 2.60 may crash at an exit amid its work. It ends its processes by one that stays.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import stat
 import sys
 import threading
@@ -36,8 +37,14 @@ def read_stdin() -> bytes:
     """The bytes of standard input, which can be read once."""
     if sys.stdin is None or sys.stdin.closed:
         raise OSError("standard input is closed, or has been read already")
+    parts = []
     with sys.stdin.buffer as file:
-        return file.read()
+        while (part := file.read()) != b"":  # A program that shares it may have it not wait.
+            if part is None:
+                select.select([file], [], [])
+            else:
+                parts.append(part)
+    return b"".join(parts)
 
 
 def check_stdin() -> None:

@@ -23,7 +23,7 @@ from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.job import FILES, TFRECORD, WEBDATASET, look_into
 from l3dali.datasets.convert.manifest import FAILED, Manifest, Row, index_name
 from l3dali.datasets.convert.pipeline import sum_totals
-from l3dali.datasets.convert.storage import MANIFEST_NAME, Stored, hash_file, open_folder
+from l3dali.datasets.convert.storage import MANIFEST_NAME, Stored, hash_file, named_as, open_folder
 from l3dali.datasets.convert.work import find_sources, is_own_name, kind_of
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def find_places(arguments: Iterable[str]) -> Places:
         folder = open_folder(url)
         root = folder.real_place().rstrip("/")
         rows, unconverted = _rows_by_result(folder, files, places.failures)
+        files = named_as({*rows, *(row.index for row in rows.values())}, files, folder)
         places.is_converted |= bool(rows) or MANIFEST_NAME in files
         for name, kind in kinds_of_sources(folder, files).items():
             place = Place(url, files[name], kind, rows.get(name))

@@ -29,6 +29,7 @@ from l3dali.datasets.convert.storage import (
     MANIFEST_NAME,
     LocalFolder,
     RemoteFolder,
+    folded,
     hash_file,
     leads_out,
     naming,
@@ -252,6 +253,22 @@ class Manifest:
             raise
         return self
 
+    @functools.cached_property
+    def folds_case(self) -> bool:
+        """Whether names that differ in cases alone are one file's."""
+        if not self.existed:
+            return self._folder.folds_case()
+        one, other = (
+            self._folder.stat(self._below + name) for name in (MANIFEST_NAME, MANIFEST_NAME.upper())
+        )
+        return one is not None and other is not None and replace(other, name=one.name) == one
+
+    def _is_same(self, name: str | None, other: str | None) -> bool:
+        """Whether two names are one file's."""
+        if name is None or other is None:
+            return name is other
+        return name == other or (folded(name) == folded(other) and self.folds_case)
+
     def _lock(self, folder: LocalFolder) -> None:
         path = folder.root / LOCK_NAME
         while True:
@@ -289,13 +306,13 @@ class Manifest:
                     is_whole = line.endswith(b"\n")
                     lines += is_whole
                     self._read(line.decode(errors="replace").removesuffix("\n"), is_elsewhere)
-        last = {row.result: name for name, row in self.rows.items()}
-        for name in [
-            name
-            for name, row in self.rows.items()
-            if row.result is not None and last[row.result] != name
-        ]:
-            self._drop(name)
+        results = {name: row.result for name, row in self.rows.items() if row.result is not None}
+        is_alike = len(set(map(folded, results.values()))) < len(set(results.values()))
+        key = folded if is_alike and self.folds_case else str
+        last = {key(result): name for name, result in results.items()}
+        for name, result in results.items():
+            if last[key(result)] != name:
+                self._drop(name)
         self.is_foreign = lines > 0 and not self.rows
         self._is_worn = lines != len(self.rows) or not is_whole or links > 1
 
@@ -441,10 +458,11 @@ class Manifest:
         old = self.rows.get(row.source)
         if old is None or (row.status == FAILED and row.result is None):
             return
-        result = None if old.result == row.result else old.result
+        result = None if self._is_same(old.result, row.result) else old.result
         if result is not None and not self._is_unchanged(old):
             return
-        if old.index not in (None, row.index) and not self._is_of_others(old.index, row.source):
+        index = None if self._is_same(old.index, row.index) else old.index
+        if index is not None and not self._is_of_others(index, row.source):
             self._remove_index(old)  # first: who tries again goes by the result
         if result is not None and self.claims.get(result, row.source) == row.source:
             self._folder.remove(result)

@@ -26,7 +26,7 @@ from l3dali.console import without_password
 from l3dali.errors import UsageError, needs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
 CHUNK_BYTES = 2**20
 _MOST_AT_ONCE = 2**26  # bytes that are read or written, and hashed, between looks at signals
@@ -183,6 +183,16 @@ def walk(
 def folded(name: str) -> str:
     """The same for names that some disks take for one: of other cases, or spellings of é."""
     return normalize("NFC", name).casefold()
+
+
+def named_as(
+    names: Collection[str | None], files: dict[str, Stored], folder: Folder
+) -> dict[str, Stored]:
+    """The files of a folder, by these names where its disk has them under names of other cases."""
+    missing = {folded(name): name for name in names if name is not None and name not in files}
+    spelled = {name: missing.get(folded(name)) for name in files if missing and name not in names}
+    same = {name: new for name, new in spelled.items() if new is not None and folder.stat(new)}
+    return {same.get(name, name): file for name, file in files.items()} if same else files
 
 
 class LocalFolder:
@@ -537,6 +547,14 @@ class RemoteFolder:
         return False  # There are no links.
 
     def folds_case(self) -> bool:
+        name = f".l3-{secrets.token_hex(8)}.tmp"
+        with contextlib.suppress(Exception):  # Storage raises anything.
+            with self.publish(name):
+                pass
+            try:
+                return self.stat(name.upper()) is not None
+            finally:
+                self.remove(name)
         return False
 
     def remove(self, name: str) -> None:

@@ -44,6 +44,7 @@ from l3dali.datasets.convert.storage import (
     folded,
     is_remote,
     leads_out,
+    named_as,
     open_folder,
     split_url,
 )
@@ -425,7 +426,7 @@ def find_work(
     work.labels = sorted({label for row in manifest.rows.values() for label in row.labels})
     _refuse_overlap(sources, target_url)
     listing = target.list_files()
-    existing = listing.files
+    existing = named_as(_names_of(manifest.rows.values()), listing.files, target)
     claims = manifest.claims = {}
     places: dict[str, str] = {}
     stems = Counter(_stem(name) for name in existing if not manifest.existed)
@@ -496,7 +497,13 @@ def find_work(
         work.jobs += _batches(loose, source_url, target_url, options, workers)
     if options.container and not has_archive:
         raise UsageError("--container is for tar files and zip archives; the sources have none")
-    _refuse_cases(claims, places, target)
+    alike = _refuse_cases(claims, places, target, manifest)
+
+    def as_claimed(name: str) -> str:
+        """As a claim has it, if that is the same file."""
+        claim = alike.get(folded(name), name)
+        return claim if claim == name or manifest.folds_case else name
+
     _refuse_links(claims, listing, target)
     if not manifest.existed:
         links_out = set(listing.links)  # those that stay within are refused
@@ -517,21 +524,22 @@ def find_work(
             is_there = row.source in work.names or _folder_in(unlisted, row.source) != ""
             if is_there or row.result is None or row.result in new_indexes:
                 continue
-            if claims.get(row.result) in files:
+            if (result := as_claimed(row.result)) != row.result:
+                row = replace(row, result=result)
+            if claims.get(result) in files:
                 work.claimed.append(row)
             else:
-                work.gone.append(replace(row, index=None if row.index in claims else row.index))
+                is_claimed = row.index is None or as_claimed(row.index) in claims
+                work.gone.append(replace(row, index=None if is_claimed else row.index))
     known = {*_names_of(manifest.rows.values()), *OWN_NAMES}
     there = [*existing, *listing.others, *listing.links] if manifest.existed else []
     unknown = [name for name in there if name not in known]
-    folds = bool(unknown) and target.folds_case()
-    spelled = {folded(name): name for name in claims} if folds else {}
     strangers = defaultdict[str, list[str]](list)  # by stem
     for name in unknown:
         strangers[_stem(name)].append(name)
     found = {each for name in work.names for each in _stems(name)} if unknown else set()
     for name in unknown:
-        claim = spelled.get(folded(name), name)
+        claim = as_claimed(name)
         if claims.get(claim) in files:
             work.replaceable.append(claim)
         elif claim in claims or name.endswith(".l3") or not found.isdisjoint(_stems(name)):
@@ -556,7 +564,7 @@ def find_work(
                 for possible in (_possible_names(job) if strangers else ())
                 for name in strangers.get(_stem(possible), ())
                 for each in (name, possible)
-                if each == name or (folds and folded(possible) == folded(name))
+                if each == name or (folded(possible) == folded(name) and manifest.folds_case)
             ),
         )
         for job in work.jobs
@@ -576,17 +584,20 @@ def _has_rows(folder: Folder, name: str) -> bool:
     return False
 
 
-def _refuse_cases(claims: Mapping[str, str], places: Mapping[str, str], target: Folder) -> None:
-    """Refuses results that are one file where cases are not told apart."""
+def _refuse_cases(
+    claims: Mapping[str, str], places: Mapping[str, str], target: Folder, manifest: Manifest
+) -> dict[str, str]:
+    """Refuses results that are one file where cases are not told apart; names by `folded`."""
     alike: dict[str, str] = {}
     for result, source in claims.items():
         other = claims[alike.setdefault(folded(result), result)]
-        if other != source and target.folds_case():
+        if other != source and manifest.folds_case:
             raise UsageError(
                 f"{places[other]} and {places[source]} would both make {result}, where "
                 f"{target.place()} does not tell cases apart: rename one of them, or name a DEST "
                 "on another disk"
             )
+    return alike
 
 
 def _refuse_links(claims: Iterable[str], listing: Listing, target: Folder) -> None:
