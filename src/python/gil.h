@@ -1,8 +1,8 @@
 // The GIL, for threads that may outlive the interpreter. Layer: adapter.
 //
 // Up to 3.13 Python ends a daemon thread that takes the GIL while the interpreter ends, by
-// unwinding it; a destructor or `catch (...)` on the way would end the process. Here such a thread
-// waits for the end, as it does from 3.14 on.
+// unwinding it; a destructor or `catch (...)` on the way would end the process. One that takes it
+// later crashes. Here such a thread waits for the end, as it does from 3.14 on.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -14,6 +14,8 @@ namespace l3 {
 
 template <typename Work>
 auto OrWaitForTheEnd(const Work& work) {
+  // No thread has a state once the interpreter is gone; until then, that which ends it has one.
+  while (!Py_IsInitialized() && PyGILState_GetThisThreadState() == nullptr) pause();
   try {
     return work();
   } catch (const std::exception&) {

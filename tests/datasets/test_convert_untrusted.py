@@ -162,6 +162,31 @@ def test_signals_of_the_caller_are_not_those_of_children(tmp_path: Path) -> None
     assert "waits.bmp: the process that read it ended by SIGALRM" in run.stderr
 
 
+FORKED = """
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from convert_tools import png
+from l3dali.datasets.convert.images import Blob, Options
+from l3dali.datasets.convert.untrusted import convert_untrusted
+
+def convert(seed):
+    blob = Blob("a.png", png(seed), "a.png")
+    return convert_untrusted(blob, Options(untrusted=True), 1, lambda: None)
+
+if __name__ == "__main__":
+    expected = [convert(seed) for seed in range(40)]
+    with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
+        assert list(pool.map(convert, range(40))) == expected
+"""
+
+
+def test_forks_share_no_child(tmp_path: Path) -> None:
+    """As workers of other schedulers are: results of images were those of others."""
+    (tmp_path / "run.py").write_text(FORKED)
+    run = [sys.executable, "run.py"]
+    subprocess.run(run, cwd=tmp_path, env=child_environment(), check=True, timeout=60)
+
+
 @pytest.mark.usefixtures("hostile")
 @pytest.mark.parametrize("choice", ["fail", "drop"])
 def test_failures_are_failures(tmp_path: Path, choice: str) -> None:

@@ -1352,3 +1352,24 @@ time.sleep(0.2)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's on_exit")
+def test_daemon_threads_at_work_when_the_interpreter_has_ended() -> None:
+    """A thread that has no core while it ends, and one in the second before the process does."""
+    code = """
+import ctypes, os, sys, threading, time, numpy, l3dali
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+image = numpy.random.default_rng(0).integers(0, 256, (3000, 3000, 3), numpy.uint8)
+def work_on():
+    os.sched_setscheduler(threading.get_native_id(), os.SCHED_IDLE, os.sched_param(0))
+    while True:
+        l3dali.encode(image, threads=1)
+threading.Thread(target=work_on, daemon=True).start()
+time.sleep(0.3)
+libc = ctypes.CDLL(None)
+libc.on_exit(libc.sleep, None)  # gets the exit code
+sys.exit(1)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "")

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Generator
-from multiprocessing import connection, util
+from multiprocessing import connection, forkserver, util
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from l3dali.console import hush_libraries
@@ -37,6 +37,7 @@ _SOCKET_FOLDER_BYTES = 70  # A socket's name has 103 at most, of which multiproc
 
 Result = TypeVar("Result")
 
+_pools: list[list[Child]] = []  # idle ones
 _process_lock = threading.Lock()  # multiprocessing's books of children are not for threads
 
 
@@ -181,6 +182,26 @@ def _allow_open_files() -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def new_pool() -> list[Child]:
+    """Idle children, for `borrowed`. A fork of this process begins without: they are not its."""
+    idle: list[Child] = []
+    _pools.append(idle)
+    return idle
+
+
+def _forget_children() -> None:
+    """In a process that was forked: they, and what forks them, are the other one's."""
+    for idle in _pools:
+        idle.clear()
+    server: Any = vars(forkserver)["_forkserver"]
+    if server._forkserver_alive_fd is not None:
+        os.close(server._forkserver_alive_fd)
+    server.__init__()
+
+
+os.register_at_fork(after_in_child=_forget_children)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from l3dali import __version__
 from l3dali.console import Failure, add_failure, reason_of, shortened
 from l3dali.datasets.convert import arrow, crossing, parquet, tar, tfrecord, zip_archive
-from l3dali.datasets.convert.children import TOLD_TO_END, Child, ChildDiedError, borrowed
+from l3dali.datasets.convert.children import (
+    TOLD_TO_END,
+    Child,
+    ChildDiedError,
+    borrowed,
+    new_pool,
+)
 from l3dali.datasets.convert.choosing import SOURCE
 from l3dali.datasets.convert.images import (
     HEAD_BYTES,
@@ -63,7 +69,7 @@ _CROSSINGS: dict[tuple[str, str | None], Callable[..., str | None]] = {
     (WEBDATASET, "zip"): crossing.write_zip,
 }
 
-_idle: list[Child] = []  # that read
+_idle = new_pool()  # that read
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from l3dali.console import shortened
-from l3dali.datasets.convert.children import Child, ChildDiedError, borrowed
+from l3dali.datasets.convert.children import ChildDiedError, borrowed, new_pool
 from l3dali.datasets.convert.images import HEAD_BYTES, MOST_NAME, Blob, may_be_image, renamed
 from l3dali.datasets.convert.storage import CHUNK_BYTES
 from l3dali.errors import needs
@@ -55,7 +55,7 @@ _DICTIONARY_PAGE = 2
 _TAIL_BYTES = 8  # of a file, behind its footer
 _MAGIC = b"PAR1"  # at both ends of a file
 
-_idle: list[Child] = []
+_idle = new_pool()
 
 # Called with name, column, value and row of each value that may be an image; gives the new value
 # and the new name, or None if both stay.

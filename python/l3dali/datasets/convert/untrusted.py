@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l3dali.datasets.convert.children import Child, ChildDiedError, borrowed
+from l3dali.datasets.convert.children import ChildDiedError, borrowed, new_pool
 from l3dali.datasets.convert.images import convert_image, failed_outcome
 from l3dali.images.headers import read_header
 from l3dali.images.reading import read_picture
@@ -38,7 +38,7 @@ _TIMES_FILE = 4
 
 _KINDS = (resource.RLIMIT_DATA, resource.RLIMIT_CPU)
 
-_idle: list[Child] = []
+_idle = new_pool()
 
 
 def convert_untrusted(
