@@ -305,6 +305,21 @@ def test_streams_that_do_not_wait(tree: Path, begins: bytes, later: bool) -> Non
     assert process.returncode == 2
 
 
+def test_a_list_that_is_typed_ends_at_once(tree: Path) -> None:
+    """One Ctrl-D, at the start of a line, is enough."""
+    assert main(["encode", str(tree)]) == 0
+    ours, theirs = pty.openpty()
+    command = [*L3, "verify", str(tree), "--files-from", "-"]
+    process = subprocess.Popen(command, stdin=theirs)
+    os.close(theirs)
+    os.write(ours, b"one.l3\n\x04")
+    try:
+        assert process.wait(timeout=20) == 0
+    finally:
+        process.kill()
+        os.close(ours)
+
+
 def test_output_that_does_not_wait(tree: Path) -> None:
     """It ended where the pipe was full."""
     for number in range(400):

@@ -635,9 +635,9 @@ def test_a_folder_that_is_there_is_tried(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.fixture
-def folding() -> str:
-    """A folder on a server that does not tell cases apart, as of Windows or macOS."""
+@pytest.fixture(params=["old", "new"])
+def folding(request: pytest.FixtureRequest) -> str:
+    """A folder on a server that does not tell cases apart, and which spelling it keeps."""
     fsspec = pytest.importorskip("fsspec")
     memory = pytest.importorskip("fsspec.implementations.memory").MemoryFileSystem
 
@@ -651,6 +651,11 @@ def folding() -> str:
             path = super()._strip_protocol(path.replace("folding://", "memory://"))
             there = (name for name in cls.store if name.lower() == path.lower())
             return next(there, path)
+
+        def cp_file(self, path1: str, path2: str, **options: Any) -> None:
+            if request.param == "new":
+                self.store.pop(self._strip_protocol(path2), None)
+            super().cp_file(path1, path2, **options)
 
     fsspec.register_implementation("folding", Folding, clobber=True)
     return "folding://d"
@@ -681,11 +686,34 @@ def test_a_result_renamed_in_cases_alone_stays(tmp_path: Path, folding: str) -> 
     """It was removed in the moment it was made: as what the source had before."""
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "IMG.PNG").write_bytes(png())
+    (tmp_path / "s" / "é.PNG").write_bytes(png(1))
     assert convert(tmp_path / "s", tmp_path / "d") == 0
     for to in ("source", "png", "source"):
         assert convert(tmp_path / "d", folding, "-j1", "--to", to) == 0
         assert main(["verify", folding]) == 0
         assert main(["info", folding, "--totals"]) == 0
+    (tmp_path / "d" / "IMG.l3").rename(tmp_path / "d" / "img.l3")
+    (tmp_path / "d" / "l3-manifest.jsonl").unlink()
+    assert convert(tmp_path / "d", folding, "-j1", "--to", "source", "--remove-gone") == 0
+    assert main(["verify", folding, "--source", str(tmp_path / "d")]) == 0
+
+
+def test_what_only_looks_like_a_result_in_other_cases(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A look at what has taken its place ended the run."""
+    source, dest = tmp_path / "s", tmp_path / "d"
+    source.mkdir()
+    (source / "x.png").write_bytes(png())
+    assert convert(source, dest) == 0
+    (dest / "x.l3").rename(dest / "X.l3")
+    (dest / "x.l3").mkdir()
+    (source / "y.png").write_bytes(png(1))
+    assert main(["verify", str(dest)]) == 2
+    assert "x.l3: no such file" in capsys.readouterr().err
+    assert convert(source, dest) == 2
+    assert (dest / "y.l3").exists()
+    assert (dest / "X.l3").exists()
 
 
 def test_a_server_that_does_not_tell_cases_apart(

@@ -139,8 +139,9 @@ from hostile_readers import engine, work
 from l3dali.cli import run
 
 if __name__ == "__main__":
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGINT})
-    for number in (signal.SIGALRM, signal.SIGXCPU, signal.SIGCHLD):
+    numbers = [signal.SIGALRM, signal.SIGXCPU, signal.SIGCHLD]
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    for number in numbers:
         signal.signal(number, signal.SIG_IGN)
     engine._work = work
     run()

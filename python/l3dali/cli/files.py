@@ -39,11 +39,11 @@ def read_stdin() -> bytes:
         raise OSError("standard input is closed, or has been read already")
     parts = []
     with sys.stdin.buffer as file:
-        while (part := file.read()) != b"":  # A program that shares it may have it not wait.
-            if part is None:
-                select.select([file], [], [])
-            else:
-                parts.append(part)
+        while (part := file.read()) != b"":
+            parts.append(part or b"")
+            if part and os.get_blocking(file.fileno()):
+                break
+            select.select([file], [], [])  # A program that shares it has it not wait.
     return b"".join(parts)
 
 

@@ -221,7 +221,8 @@ def borrowed(idle: list[Child]) -> Iterator[Child]:
 # What the caller of `l3` blocks is heard here: how a child ends, and limits of time, are signals.
 _BEGIN = """import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals() - {signal.SIGTERM})
+heard = signal.SIGINT, signal.SIGCHLD, signal.SIGALRM, signal.SIGXCPU
+signal.pthread_sigmask(signal.SIG_UNBLOCK, heard)
 """
 
 

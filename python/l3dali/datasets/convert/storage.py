@@ -185,13 +185,20 @@ def folded(name: str) -> str:
     return normalize("NFC", name).casefold()
 
 
+def stat_if_possible(folder: Folder, name: str) -> Stored | None:
+    """As `stat`; None too for what is no file, or cannot be looked at."""
+    with contextlib.suppress(Exception):  # Storage raises anything.
+        return folder.stat(name)
+    return None
+
+
 def named_as(
     names: Collection[str | None], files: dict[str, Stored], folder: Folder
 ) -> dict[str, Stored]:
     """The files of a folder, by these names where its disk has them under names of other cases."""
     missing = {folded(name): name for name in names if name is not None and name not in files}
     spelled = {name: missing.get(folded(name)) for name in files if missing and name not in names}
-    same = {name: new for name, new in spelled.items() if new is not None and folder.stat(new)}
+    same = {name: new for name, new in spelled.items() if new and stat_if_possible(folder, new)}
     return {same.get(name, name): file for name, file in files.items()} if same else files
 
 
@@ -547,10 +554,13 @@ class RemoteFolder:
         return False  # There are no links.
 
     def folds_case(self) -> bool:
+        from fsspec.spec import AbstractBufferedFile
+
         name = f".l3-{secrets.token_hex(8)}.tmp"
         with contextlib.suppress(Exception):  # Storage raises anything.
-            with self.publish(name):
-                pass
+            with self.publish(name) as file:
+                if isinstance(file, AbstractBufferedFile):  # Object stores do; nothing is left.
+                    raise _NotWantedError
             try:
                 return self.stat(name.upper()) is not None
             finally:

@@ -52,7 +52,7 @@ from l3dali.errors import UsageError, needs
 from l3dali.images.reading import IMAGE_SUFFIXES
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
     from l3dali.datasets.convert.storage import Folder, Listing
 
@@ -145,6 +145,7 @@ class Work:
         strays: files in DEST that no row has: L3 files, and those with names that results of the
             sources have under other options. A run that was killed may have left them.
         replaceable: the same of names that a job may give its result.
+        key: the same for names that DEST takes for one.
     """
 
     jobs: list[Job] = field(default_factory=list)
@@ -162,20 +163,24 @@ class Work:
     taken: dict[str, Row] = field(default_factory=dict)
     strays: list[str] = field(default_factory=list)
     replaceable: list[str] = field(default_factory=list)
+    key: Callable[[str], str] = str
 
     def not_made(self, rows: Iterable[Row]) -> list[Row]:
         """Those of `claimed` that are still of sources that are gone, by all rows after the run."""
-        made = _names_of(row for row in rows if row.source in self.names)
+        made = self._keys(row for row in rows if row.source in self.names)
         return [
-            replace(row, index=None if row.index in made else row.index)
+            replace(row, index=None if self.key(row.index or "") in made else row.index)
             for row in self.claimed
-            if row.result not in made
+            if self.key(row.result or "") not in made
         ]
 
     def not_replaced(self, rows: Iterable[Row]) -> list[str]:
         """Those of `replaceable` that are still strays, by all rows after the run."""
-        made = _names_of(rows)
-        return [name for name in self.replaceable if name not in made]
+        made = self._keys(rows)
+        return [name for name in self.replaceable if self.key(name) not in made]
+
+    def _keys(self, rows: Iterable[Row]) -> set[str]:
+        return {self.key(name) for name in _names_of(rows) if name}
 
     def replaced(self, rows: Iterable[Row]) -> list[str]:
         """Those of the rows' results that have replaced one of other bytes, or of another name."""
@@ -502,7 +507,10 @@ def find_work(
     def as_claimed(name: str) -> str:
         """As a claim has it, if that is the same file."""
         claim = alike.get(folded(name), name)
-        return claim if claim == name or manifest.folds_case else name
+        if claim == name or not manifest.folds_case:
+            return name
+        work.key = folded
+        return claim
 
     _refuse_links(claims, listing, target)
     if not manifest.existed:
@@ -524,9 +532,7 @@ def find_work(
             is_there = row.source in work.names or _folder_in(unlisted, row.source) != ""
             if is_there or row.result is None or row.result in new_indexes:
                 continue
-            if (result := as_claimed(row.result)) != row.result:
-                row = replace(row, result=result)
-            if claims.get(result) in files:
+            if claims.get(as_claimed(row.result)) in files:
                 work.claimed.append(row)
             else:
                 is_claimed = row.index is None or as_claimed(row.index) in claims
