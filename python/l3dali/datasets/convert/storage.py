@@ -197,9 +197,11 @@ def named_as(
 ) -> dict[str, Stored]:
     """The files of a folder, by these names where its disk has them under names of other cases."""
     missing = {folded(name): name for name in names if name is not None and name not in files}
-    spelled = {name: missing.get(folded(name)) for name in files if missing and name not in names}
-    same = {name: new for name, new in spelled.items() if new and stat_if_possible(folder, new)}
-    return {same.get(name, name): file for name, file in files.items()} if same else files
+    others = {name: missing.get(folded(name)) for name in files if missing and name not in names}
+    first = next(filter(None, others.values()), None)
+    if first is None or stat_if_possible(folder, first) is None:  # A bucket answers one by one.
+        return files
+    return {others.get(name) or name: file for name, file in files.items()}
 
 
 class LocalFolder:
