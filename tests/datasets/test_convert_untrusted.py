@@ -164,9 +164,10 @@ def test_signals_of_the_caller_are_not_those_of_children(tmp_path: Path) -> None
 
 
 FORKED = """
-import multiprocessing
+import multiprocessing, os, sys
 from concurrent.futures import ProcessPoolExecutor
 from convert_tools import png
+from l3dali.datasets.convert import children
 from l3dali.datasets.convert.images import Blob, Options
 from l3dali.datasets.convert.untrusted import convert_untrusted
 
@@ -178,6 +179,12 @@ if __name__ == "__main__":
     expected = [convert(seed) for seed in range(40)]
     with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
         assert list(pool.map(convert, range(40))) == expected
+    with children._process_lock:  # as while another thread starts a child
+        fork = os.fork()
+        if fork == 0:
+            sys.exit(convert(0) != expected[0])  # It ends as a program does.
+    assert os.waitpid(fork, 0)[1] == 0
+    assert convert(0) == expected[0]
 """
 
 

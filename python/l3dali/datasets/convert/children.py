@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Generator
-from multiprocessing import connection, forkserver, util
+from multiprocessing import connection, forkserver, process, util
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from l3dali.console import hush_libraries
@@ -193,8 +193,11 @@ def new_pool() -> list[Child]:
 
 def _forget_children() -> None:
     """In a process that was forked: they, and what forks them, are the other one's."""
+    global _process_lock  # Another thread may have held it.
+    _process_lock = threading.Lock()
     for idle in _pools:
-        idle.clear()
+        while idle:  # Else the fork would end them when it ends.
+            vars(process)["_children"].discard(idle.pop()._process)
     server: Any = vars(forkserver)["_forkserver"]
     if server._forkserver_alive_fd is not None:
         os.close(server._forkserver_alive_fd)
