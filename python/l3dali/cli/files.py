@@ -41,8 +41,8 @@ def read_stdin() -> bytes:
     with sys.stdin.buffer as file:
         while (part := file.read()) != b"":
             parts.append(part or b"")
-            if part and os.get_blocking(file.fileno()):
-                break
+            if part and file.isatty():
+                break  # Else it would need a second Ctrl-D.
             select.select([file], [], [])  # A program that shares it has it not wait.
     return b"".join(parts)
 

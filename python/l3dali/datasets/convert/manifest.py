@@ -33,7 +33,6 @@ from l3dali.datasets.convert.storage import (
     hash_file,
     leads_out,
     naming,
-    stat_if_possible,
 )
 from l3dali.errors import UsageError
 
@@ -260,7 +259,7 @@ class Manifest:
         if not self.existed:
             return self._folder.folds_case()
         one, other = (
-            stat_if_possible(self._folder, self._below + name)
+            self._folder.stat(self._below + name)  # What fails ends the run: it is no answer.
             for name in (MANIFEST_NAME, MANIFEST_NAME.replace("s", "S"))  # which nobody has
         )
         return one is not None and other is not None and replace(other, name=one.name) == one
