@@ -185,13 +185,6 @@ def folded(name: str) -> str:
     return normalize("NFC", name).casefold()
 
 
-def stat_if_possible(folder: Folder, name: str) -> Stored | None:
-    """As `stat`; None too for what is no file, or cannot be looked at."""
-    with contextlib.suppress(Exception):  # Storage raises anything.
-        return folder.stat(name)
-    return None
-
-
 def named_as(
     names: Collection[str | None], files: dict[str, Stored], folder: Folder
 ) -> dict[str, Stored]:
@@ -199,9 +192,10 @@ def named_as(
     missing = {folded(name): name for name in names if name is not None and name not in files}
     others = {name: missing.get(folded(name)) for name in files if missing and name not in names}
     first = next(filter(None, others.values()), None)
-    if first is None or stat_if_possible(folder, first) is None:  # A bucket answers one by one.
-        return files
-    return {others.get(name) or name: file for name, file in files.items()}
+    with contextlib.suppress(Exception):  # Storage raises anything, and one look tells of all.
+        if first is not None and folder.stat(first) is not None:
+            return {others.get(name) or name: file for name, file in files.items()}
+    return files
 
 
 class LocalFolder:
