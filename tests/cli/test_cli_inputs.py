@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
 import subprocess
+import sys
 import tempfile
 import threading
 from contextlib import suppress
@@ -20,6 +22,7 @@ from PIL import PngImagePlugin
 import l3dali
 from l3dali import codec
 from l3dali.cli import main
+from l3dali.cli.files import read_stdin
 from l3dali.datasets.convert.storage import LocalFolder
 
 if TYPE_CHECKING:
@@ -303,6 +306,26 @@ def test_streams_that_do_not_wait(tree: Path, begins: bytes, later: bool) -> Non
     os.close(writer)
     assert b"two.l3: not an L3 image" in process.communicate(timeout=60)[1]
     assert process.returncode == 2
+
+
+def test_a_stream_that_waits_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was taken for one at its end, after its first part."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.write(writer, b"one.l3\n")
+    rest = [b"a/two.l3\n"]
+
+    class Shared(io.FileIO):
+        def readall(self) -> bytes:
+            part = super().readall()
+            if rest:
+                os.set_blocking(self.fileno(), True)
+                os.write(writer, rest.pop())
+                os.close(writer)
+            return part
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Shared(reader))))
+    assert read_stdin() == b"one.l3\na/two.l3\n"
 
 
 def test_a_list_that_is_typed_ends_at_once(tree: Path) -> None:

@@ -30,7 +30,14 @@ pytest.importorskip("rich")
 import l3dali
 from l3dali.cli import converting, main
 from l3dali.datasets.convert.manifest import Manifest, Row
-from l3dali.datasets.convert.storage import LocalFolder, hash_file, open_folder
+from l3dali.datasets.convert.storage import (
+    MANIFEST_NAME,
+    LocalFolder,
+    RemoteFolder,
+    Stored,
+    hash_file,
+    open_folder,
+)
 from l3dali.datasets.convert.work import Sources, find_sources
 
 
@@ -635,11 +642,27 @@ def test_a_folder_that_is_there_is_tried(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.fixture(params=["old", "new"])
+@pytest.fixture(params=["old", "new", "buffered"])
 def folding(request: pytest.FixtureRequest) -> str:
     """A folder on a server that does not tell cases apart, and which spelling it keeps."""
     fsspec = pytest.importorskip("fsspec")
     memory = pytest.importorskip("fsspec.implementations.memory").MemoryFileSystem
+    upload = fsspec.spec.AbstractBufferedFile
+
+    class Buffered(upload):  # type: ignore[misc, valid-type]
+        """As of stores that take uploads."""
+
+        data = b""
+
+        def _upload_chunk(self, final: bool = False) -> bool:
+            self.data += self.buffer.getvalue()
+            return True
+
+        def commit(self) -> None:
+            self.fs.pipe_file(self.path, self.data)
+
+        def discard(self) -> None:
+            pass
 
     class Folding(memory):  # type: ignore[misc, valid-type]
         protocol = "folding"
@@ -656,6 +679,11 @@ def folding(request: pytest.FixtureRequest) -> str:
             if request.param == "new":
                 self.store.pop(self._strip_protocol(path2), None)
             super().cp_file(path1, path2, **options)
+
+        def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+            if request.param == "buffered" and not options["autocommit"]:
+                return Buffered(self, path, mode, autocommit=False)
+            return super()._open(path, mode, **options)
 
     fsspec.register_implementation("folding", Folding, clobber=True)
     return "folding://d"
@@ -680,6 +708,31 @@ def test_a_source_renamed_in_cases_alone_keeps_its_result(
     assert "nothing to do: 1 shard and 3 files done" in captured.out
     assert "gone" not in captured.err
     assert main(["verify", folding, "--source", str(source)]) == 0
+
+
+def test_a_look_at_cases_that_fails_is_no_answer(
+    tmp_path: Path, folding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another source's result took the place of the earlier one."""
+    source = tmp_path / "s"
+    source.mkdir()
+    for name in ("a.png", "b.png"):
+        (source / name).write_bytes(png(ord(name[0])))
+    assert convert(source, folding, "-j1") == 0
+    earlier = hash_file(open_folder(folding), "a.l3")
+    (source / "A.png").write_bytes(png())
+    real = RemoteFolder.stat
+
+    def fails(folder: RemoteFolder, name: str) -> Stored | None:
+        if name not in (MANIFEST_NAME, "a.l3", "A.l3", "b.l3"):
+            raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+        return real(folder, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RemoteFolder, "stat", fails)
+        assert convert(source, folding, "-j1") == 2
+    assert hash_file(open_folder(folding), "a.l3") == earlier
+    assert main(["verify", folding]) == 0
 
 
 def test_a_result_renamed_in_cases_alone_stays(tmp_path: Path, folding: str) -> None:
