@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ pytest.importorskip("rich")
 
 import l3dali
 from l3dali.cli import main
-from l3dali.datasets.convert.storage import MANIFEST_NAME
+from l3dali.datasets.convert.storage import MANIFEST_NAME, open_folder
+from l3dali.datasets.liquid.host import measure_reading
 
 IMAGES = 3
 
@@ -366,6 +368,33 @@ def test_urls(converted: Path, memory: Any, capsys: pytest.CaptureFixture[str]) 
     assert ", 1 not read\n" in told
     assert run("verify", "memory://bucket/none") == 2
     assert "no such file or folder" in capsys.readouterr().err
+
+
+def test_connections_that_are_for_one_thread(converted: Path, memory: Any) -> None:
+    """As those of SFTP: threads that shared one waited for ever."""
+    fsspec = pytest.importorskip("fsspec")
+
+    class Connected(type(memory)):  # type: ignore[misc]
+        protocol = "connected"
+
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            self.owner = threading.get_ident()
+
+        @classmethod
+        def _strip_protocol(cls, path: str) -> str:
+            return str(super()._strip_protocol(path.replace("connected://", "memory://")))
+
+        def _open(self, path: str, *arguments: Any, **options: Any) -> Any:
+            assert threading.get_ident() == self.owner
+            return super()._open(path, *arguments, **options)
+
+    fsspec.register_implementation("connected", Connected, clobber=True)
+    memory.put(f"{converted.parent}/s", "/s", recursive=True)
+    assert run("verify", converted, "--source", "connected://s", "--jobs", "2") == 0
+    folder = open_folder("connected://s")
+    files = [(folder, file) for file in folder.list_files().files.values()]
+    assert measure_reading(files, 5, np.random.default_rng(1)).rate > 0
 
 
 def test_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

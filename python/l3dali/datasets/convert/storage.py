@@ -15,6 +15,7 @@ import re
 import secrets
 import stat
 import tempfile
+import threading
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -394,14 +395,25 @@ class RemoteFolder:
         except ImportError:
             raise needs("fsspec", url) from None
         try:
-            self._fs, root = fsspec.core.url_to_fs(url)
+            fs, root = fsspec.core.url_to_fs(url)
         except Exception as error:  # Chained ones open what lies below.
             raise UsageError(f"{url}: {_text_of(error)}") from None
-        if isinstance(_innermost(self._fs), LocalFileSystem):
+        if isinstance(_innermost(fs), LocalFileSystem):
             raise UsageError(f"{url}: name the path alone")
+        self._of_thread = threading.local()
+        self._of_thread.fs = fs
         self._root = str(root).rstrip("/")
         self._place = without_password(url.rstrip("/"))
         self._url = url
+
+    @property
+    def _fs(self) -> Any:
+        """The file system: a thread has its own, where a connection is for one, as of SFTP."""
+        if not hasattr(self._of_thread, "fs"):
+            from fsspec.core import url_to_fs
+
+            self._of_thread.fs, _ = url_to_fs(self._url)
+        return self._of_thread.fs
 
     def place(self, name: str = "") -> str:
         return f"{self._place}/{name}" if name else self._place
