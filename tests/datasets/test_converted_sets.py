@@ -370,6 +370,20 @@ def test_urls(converted: Path, memory: Any, capsys: pytest.CaptureFixture[str]) 
     assert "no such file or folder" in capsys.readouterr().err
 
 
+def test_other_images_with_the_names_of_l3_files(
+    converted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They were passed over."""
+    (converted / "x.l3").write_bytes(png()[:-30])
+    write_tar(converted / "y.tar", [("0.l3", png())])
+    capsys.readouterr()
+    for command in ("verify", "info"):
+        assert run(command, converted) == 2
+        told = capsys.readouterr().err
+        assert "x.l3: a PNG file, not an L3 image" in told
+        assert "y.tar: 0.l3: a PNG file, not an L3 image" in told
+
+
 def test_connections_that_are_for_one_thread(converted: Path, memory: Any) -> None:
     """As those of SFTP: threads that shared one waited for ever."""
     fsspec = pytest.importorskip("fsspec")
