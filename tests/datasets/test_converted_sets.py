@@ -384,6 +384,46 @@ def test_other_images_with_the_names_of_l3_files(
         assert "y.tar: 0.l3: a PNG file, not an L3 image" in told
 
 
+def test_servers_with_links(
+    tmp_path: Path,
+    memory: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Results were written through them, and files that they led to were copied."""
+    fsspec, registry = map(pytest.importorskip, ("fsspec", "fsspec.registry"))
+
+    class Server(type(memory)):  # type: ignore[misc]
+        protocol = ("sftp", "ssh")
+        find = fsspec.AbstractFileSystem.find
+
+        @classmethod
+        def _strip_protocol(cls, path: str) -> str:
+            return str(super()._strip_protocol(path.replace("sftp://", "memory://")))
+
+        def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
+            listed = super().ls(path, detail, **options)
+            for info in listed if detail else ():
+                info["type"] = "link" if "link" in info["name"] else info["type"]
+            return listed
+
+    monkeypatch.setitem(registry._registry, "sftp", Server)
+    for name in ("s/a.png", "s/link.png", "s/link.txt"):
+        memory.pipe(name, png())
+    assert convert("sftp://s", tmp_path / "d", "-j1") == 2
+    told = capsys.readouterr().err
+    assert told.count("neither file nor folder: links of servers are not followed") == 2
+    assert files_below(tmp_path / "d") == {"a.l3"}
+    for more in ("-j1", "--dry-run"):
+        assert convert(tmp_path / "d", "sftp://d", "--to", "png", more) == 2
+        assert "nothing is written to FTP, SFTP or SMB" in capsys.readouterr().err
+    memory.pipe("d/l3-manifest.jsonl", (tmp_path / "d" / "l3-manifest.jsonl").read_bytes())
+    memory.pipe("d/a.l3", (tmp_path / "d" / "a.l3").read_bytes())
+    memory.rm_file("/s/a.png")
+    assert convert("sftp://s", "sftp://d", "-j1", "--remove-gone") == 2
+    assert memory.exists("/d/a.l3")
+
+
 def test_connections_that_are_for_one_thread(converted: Path, memory: Any) -> None:
     """As those of SFTP: threads that shared one waited for ever."""
     fsspec = pytest.importorskip("fsspec")

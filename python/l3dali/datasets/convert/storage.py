@@ -37,6 +37,7 @@ _MOST_LEVELS, _MOST_FOLDERS = 64, 10**6  # that pages of a server may lead to
 MANIFEST_NAME = "l3-manifest.jsonl"
 REPORT_NAME = "l3-report.html"
 LOCK_NAME = ".l3-lock"
+_LINKING = {"ftp", "sftp", "smb"}  # protocols of servers whose folders may be links
 _MODE = 0o666
 _FOLDER = os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)  # which may not be readable
 
@@ -447,6 +448,8 @@ class RemoteFolder:
             if not name or (name.endswith("/") and info["size"] == 0):  # A folder, to consoles.
                 continue
             try:
+                if info["type"] not in ("file", "directory"):
+                    raise OSError("neither file nor folder: links of servers are not followed")
                 # Pages of HTTP servers list names without sizes.
                 stored = self.stat(name) if info["size"] is None else _stored(name, info)
                 if stored is None:
@@ -532,6 +535,7 @@ class RemoteFolder:
             self._path(f"{folder}/.l3-{secrets.token_hex(8)}.tmp"),
         )
         with naming(self.place(name)):
+            self._check_has_no_links()
             self._fs.makedirs(self._path(folder), exist_ok=True)
             file = self._open_new(temporary)
             # Object stores take parts as they are written, and show the object with the commit.
@@ -559,7 +563,7 @@ class RemoteFolder:
         return _MODE
 
     def leads_out(self, name: str) -> bool:
-        return False  # There are no links.
+        return False  # Where there are links, nothing is written.
 
     def folds_case(self) -> bool:
         name = f".l3-{secrets.token_hex(8)}.tmp"
@@ -574,12 +578,19 @@ class RemoteFolder:
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError), naming(self.place(name)):
+            self._check_has_no_links()
             self._fs.rm_file(self._path(name))  # To rm, names are patterns.
 
     def check_writable(self) -> None:
         """See `Folder`: begins an upload and drops it."""
         with contextlib.suppress(_NotWantedError), self.publish(f".l3-{secrets.token_hex(8)}.tmp"):
             raise _NotWantedError
+
+    def _check_has_no_links(self) -> None:
+        protocol = _innermost(self._fs).protocol
+        if not _LINKING.isdisjoint((protocol,) if isinstance(protocol, str) else protocol):
+            reason = "nothing is written to FTP, SFTP or SMB, where links may lead anywhere"
+            raise OSError(errno.EROFS, f"{reason}: mount the folder, or copy results to it")
 
     def _path(self, name: str) -> str:
         if "?versionId=" in name:
