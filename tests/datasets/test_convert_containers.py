@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import json
+import os
 import shutil
 import struct
 import subprocess
@@ -128,6 +129,27 @@ def test_records_and_back(tmp_path: Path, name: str, sequence: bool) -> None:
         assert record == example(*features(i, results[0]), sequence=sequence)
     assert rows_of(tmp_path / "d")[name].pixels_hash == rows_of(tmp_path / "b")[name].pixels_hash
     assert (tmp_path / "d" / "readme-00001-of-00002").read_bytes() == b"no records"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_records_that_were_taken_for_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """A look that failed once had them copied, and they counted as done ever after."""
+    name = "train-00000-of-00001"
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / name).write_bytes(frame(example(("image/encoded", png()))))
+
+    def look(head: bytes) -> bool:
+        monkeypatch.undo()
+        if fails:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return False
+
+    monkeypatch.setattr(tfrecord, "is_tfrecord", look)
+    for _ in range(1 if fails else 2):
+        assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert rows_of(tmp_path / "d")[name].images == 1
 
 
 def find_images(record: bytes, format: str = "l3") -> list[bytes]:

@@ -169,6 +169,21 @@ def test_an_interrupt_amid_removing_leaves_no_rows(
     assert main(["verify", str(dest), "--quiet"]) == 0
 
 
+def test_an_interrupt_where_no_rows_can_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error took the place of the interrupt."""
+    pytest.importorskip("fsspec")
+
+    def fails(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Manifest, "save", fails)
+    with pytest.raises(KeyboardInterrupt), Manifest(open_folder("memory://none")):
+        raise KeyboardInterrupt
+    assert "Permission denied" in capsys.readouterr().err
+
+
 def test_a_bucket_that_removes_nothing(
     folder: Path, memory: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

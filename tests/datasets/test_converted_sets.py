@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import threading
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -416,7 +418,7 @@ def test_servers_with_links(
     assert files_below(tmp_path / "d") == {"a.l3"}
     for more in ("-j1", "--dry-run"):
         assert convert(tmp_path / "d", "sftp://d", "--to", "png", more) == 2
-        assert "nothing is written to FTP, SFTP or SMB" in capsys.readouterr().err
+        assert "nothing is written to FTP, SFTP, SMB or WebHDFS" in capsys.readouterr().err
     memory.pipe("d/l3-manifest.jsonl", (tmp_path / "d" / "l3-manifest.jsonl").read_bytes())
     memory.pipe("d/a.l3", (tmp_path / "d" / "a.l3").read_bytes())
     memory.rm_file("/s/a.png")
@@ -424,16 +426,23 @@ def test_servers_with_links(
     assert memory.exists("/d/a.l3")
 
 
-def test_connections_that_are_for_one_thread(converted: Path, memory: Any) -> None:
-    """As those of SFTP: threads that shared one waited for ever."""
+@pytest.fixture
+def connected(memory: Any) -> Any:
+    """A server, `connected://`, whose connections are for one thread and may be limited."""
     fsspec = pytest.importorskip("fsspec")
 
     class Connected(type(memory)):  # type: ignore[misc]
         protocol = "connected"
+        most = 100
+        made: ClassVar[list[Any]] = []
 
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
             self.owner = threading.get_ident()
+            self.made.append(self)
+            time.sleep(0.05)
+            if len(self.made) > self.most:
+                raise ConnectionError("too many connections")
 
         @classmethod
         def _strip_protocol(cls, path: str) -> str:
@@ -441,14 +450,46 @@ def test_connections_that_are_for_one_thread(converted: Path, memory: Any) -> No
 
         def _open(self, path: str, *arguments: Any, **options: Any) -> Any:
             assert threading.get_ident() == self.owner
+            if "broken" in path:
+                raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
             return super()._open(path, *arguments, **options)
 
     fsspec.register_implementation("connected", Connected, clobber=True)
+    return Connected
+
+
+def test_connections_that_are_for_one_thread(converted: Path, memory: Any, connected: Any) -> None:
+    """As those of SFTP: threads that shared one waited for ever."""
     memory.put(f"{converted.parent}/s", "/s", recursive=True)
     assert run("verify", converted, "--source", "connected://s", "--jobs", "2") == 0
     folder = open_folder("connected://s")
     files = [(folder, file) for file in folder.list_files().files.values()]
     assert measure_reading(files, 5, np.random.default_rng(1)).rate > 0
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_servers_that_limit_connections(
+    tmp_path: Path, memory: Any, connected: Any, most: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names in braces were looked for on 32 connections, and one that was refused ended the run."""
+    for name in "abc":
+        memory.pipe(f"s/{name}.png", png())
+    connected.most = most
+    source = "connected://s/{a,b,c}.png"
+    assert convert(source, tmp_path / "d", "-j1") == (0 if most == 2 else 2)
+    if most == 1:
+        assert "c.png: connected://s: too many connections" in capsys.readouterr().err
+
+
+def test_a_server_that_breaks_off(
+    tmp_path: Path, memory: Any, connected: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was taken for a reader of standard output that has gone: nothing was told."""
+    for name in ("a.tar", "broken.tar"):
+        memory.pipe(f"s/{name}", write_tar(tmp_path / "s" / name, samples(1)).read_bytes())
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert run("verify", tmp_path / "d", "--source", "connected://s") == 2
+    assert "Broken pipe" in capsys.readouterr().err
 
 
 def test_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ from operator import attrgetter
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast, get_args, get_type_hints
 
-from l3dali.console import reason_of
+from l3dali.console import complain, reason_of
 from l3dali.datasets.convert import tar, tfrecord
 from l3dali.datasets.convert.images import in_container, is_result_name
 from l3dali.datasets.convert.pipeline import FormatTotals
@@ -343,6 +343,10 @@ class Manifest:
             return
         try:
             self.save()
+        except Exception as failed:
+            if not any(isinstance(each, KeyboardInterrupt) for each in error):
+                raise
+            complain(f"l3: {reason_of(failed)}")
         finally:
             self._uploads.close()
 

@@ -37,7 +37,8 @@ _MOST_LEVELS, _MOST_FOLDERS = 64, 10**6  # that pages of a server may lead to
 MANIFEST_NAME = "l3-manifest.jsonl"
 REPORT_NAME = "l3-report.html"
 LOCK_NAME = ".l3-lock"
-_LINKING = {"ftp", "sftp", "smb"}  # protocols of servers whose folders may be links
+# Protocols: of servers whose folders may be links, and of one that renames onto nothing.
+_NO_TARGETS = {"ftp", "sftp", "smb", "webhdfs"}
 _MODE = 0o666
 _FOLDER = os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)  # which may not be readable
 
@@ -386,17 +387,35 @@ class _NotWantedError(Exception):
     """Ends a block that publishes nothing."""
 
 
+_connecting = threading.Lock()  # Of many that come at once, servers turn some away.
+
+
+def _forget_lock() -> None:
+    """In a process that was forked: a thread of the other one may have held it."""
+    global _connecting
+    _connecting = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_lock)
+
+
+def _connect(url: str) -> tuple[Any, str]:
+    from fsspec.core import url_to_fs
+
+    with _connecting:
+        return cast("tuple[Any, str]", url_to_fs(url))
+
+
 class RemoteFolder:
     """A folder that fsspec reaches: a bucket, memory, a server."""
 
     def __init__(self, url: str) -> None:
         try:
-            import fsspec
             from fsspec.implementations.local import LocalFileSystem
         except ImportError:
             raise needs("fsspec", url) from None
         try:
-            fs, root = fsspec.core.url_to_fs(url)
+            fs, root = _connect(url)
         except Exception as error:  # Chained ones open what lies below.
             raise UsageError(f"{url}: {_text_of(error)}") from None
         if isinstance(_innermost(fs), LocalFileSystem):
@@ -411,10 +430,15 @@ class RemoteFolder:
     def _fs(self) -> Any:
         """The file system: a thread has its own, where a connection is for one, as of SFTP."""
         if not hasattr(self._of_thread, "fs"):
-            from fsspec.core import url_to_fs
-
-            self._of_thread.fs, _ = url_to_fs(self._url)
+            self._of_thread.fs, _ = _connect(self._url)
         return self._of_thread.fs
+
+    @property
+    def shares_connections(self) -> bool:
+        """Whether threads share connections; else each has its own, and servers limit these."""
+        from fsspec.asyn import AsyncFileSystem
+
+        return isinstance(_innermost(self._fs), AsyncFileSystem)
 
     def place(self, name: str = "") -> str:
         return f"{self._place}/{name}" if name else self._place
@@ -535,7 +559,7 @@ class RemoteFolder:
             self._path(f"{folder}/.l3-{secrets.token_hex(8)}.tmp"),
         )
         with naming(self.place(name)):
-            self._check_has_no_links()
+            self._check_is_target()
             self._fs.makedirs(self._path(folder), exist_ok=True)
             file = self._open_new(temporary)
             # Object stores take parts as they are written, and show the object with the commit.
@@ -578,7 +602,7 @@ class RemoteFolder:
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError), naming(self.place(name)):
-            self._check_has_no_links()
+            self._check_is_target()
             self._fs.rm_file(self._path(name))  # To rm, names are patterns.
 
     def check_writable(self) -> None:
@@ -586,10 +610,10 @@ class RemoteFolder:
         with contextlib.suppress(_NotWantedError), self.publish(f".l3-{secrets.token_hex(8)}.tmp"):
             raise _NotWantedError
 
-    def _check_has_no_links(self) -> None:
+    def _check_is_target(self) -> None:
         protocol = _innermost(self._fs).protocol
-        if not _LINKING.isdisjoint((protocol,) if isinstance(protocol, str) else protocol):
-            reason = "nothing is written to FTP, SFTP or SMB, where links may lead anywhere"
+        if not _NO_TARGETS.isdisjoint((protocol,) if isinstance(protocol, str) else protocol):
+            reason = "nothing is written to FTP, SFTP, SMB or WebHDFS"
             raise OSError(errno.EROFS, f"{reason}: mount the folder, or copy results to it")
 
     def _path(self, name: str) -> str:
@@ -650,7 +674,7 @@ class naming:  # noqa: N801 (a context manager; a generator would take as long a
             return
         if (
             isinstance(error, OSError)
-            and error.errno is not None
+            and error.errno not in (None, errno.EPIPE)  # as of what reads standard output
             and (error.filename is not None or error.strerror)
         ):
             raise OSError(error.errno, error.strerror, self._place) from error

@@ -13,7 +13,7 @@ from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l3dali.console import Failure, without_password
+from l3dali.console import Failure, without_password, without_passwords
 from l3dali.datasets.convert import tfrecord
 from l3dali.datasets.convert.choosing import Seen
 from l3dali.datasets.convert.images import (
@@ -211,7 +211,7 @@ def find_sources(arguments: Iterable[str]) -> Sources:
             )
         names = _expanded(argument)
         find = _find_file if len(names) == 1 else _find_one_of_many
-        pool = ThreadPoolExecutor(_LOOKUPS if is_remote(names[0]) else 1)
+        pool = ThreadPoolExecutor(_LOOKUPS if len(names) > 1 and _takes_many(names[0]) else 1)
         try:
             found = list(pool.map(find, names))
         finally:
@@ -395,8 +395,17 @@ def _find_file(url: str) -> Stored | None:
 def _find_one_of_many(url: str) -> Stored | Failure | None:
     try:
         return _find_file(url)
-    except OSError as error:
-        return Failure(without_password(url), error.strerror or str(error))
+    except (OSError, UsageError) as error:
+        reason = getattr(error, "strerror", None) or without_passwords(str(error))
+        return Failure(without_password(url), reason)
+
+
+def _takes_many(url: str) -> bool:
+    """Whether several may be looked for at a time."""
+    if not is_remote(url):
+        return False
+    folder = open_folder(split_url(url)[0])
+    return isinstance(folder, RemoteFolder) and folder.shares_connections
 
 
 def _is_folder(url: str) -> bool:
@@ -468,7 +477,8 @@ def find_work(
             has_archive = has_archive or kind in (WEBDATASET, ZIP)
             row = manifest.rows.get(name)
             if row is not None and not (
-                _may_be_done(row, options) or _may_be_done_but_for_plan(row, options)
+                (row.kind if row.kind in SHARDS else FILES) == kind
+                and (_may_be_done(row, options) or _may_be_done_but_for_plan(row, options))
             ):
                 row = None
             made = [] if row is None or row.result is None else [row.result]
@@ -667,9 +677,9 @@ def kind_of(folder: Folder, file: Stored) -> str:
         if name.endswith(module.SUFFIXES):
             return kind
     if _SHARD_OF_MANY.search(name):
-        with suppress(Exception), folder.open(file.name) as opened:  # The job will say it.
-            if tfrecord.is_tfrecord(opened.read(HEAD_BYTES)):
-                return TFRECORD
+        with suppress(Exception), folder.open(file.name) as opened:
+            return TFRECORD if tfrecord.is_tfrecord(opened.read(HEAD_BYTES)) else FILES
+        return TFRECORD  # The job will say why it cannot be read.
     return FILES
 
 
