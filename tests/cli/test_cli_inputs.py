@@ -326,6 +326,8 @@ def test_a_stream_that_waits_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Shared(reader))))
     assert read_stdin() == b"one.l3\na/two.l3\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one.l3\n")))
+    assert read_stdin() == b"one.l3\n"  # of a program that calls main()
 
 
 def test_a_list_that_is_typed_ends_at_once(tree: Path) -> None:

@@ -40,10 +40,12 @@ def read_stdin() -> bytes:
     parts = []
     with sys.stdin.buffer as file:
         while (part := file.read()) != b"":
-            parts.append(part or b"")
-            if part and file.isatty():
+            if part is None:  # A program that shares it has it not wait.
+                select.select([file], [], [])
+                continue
+            parts.append(part)
+            if file.isatty():
                 break  # Else it would need a second Ctrl-D.
-            select.select([file], [], [])  # A program that shares it has it not wait.
     return b"".join(parts)
 
 
