@@ -140,16 +140,31 @@ def test_records_that_were_taken_for_another_file(
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / name).write_bytes(frame(example(("image/encoded", png()))))
 
-    def look(head: bytes) -> bool:
-        monkeypatch.undo()
+    def look(head: bytes, size: int = 0) -> bool:
         if fails:
+            monkeypatch.undo()
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return False
 
     monkeypatch.setattr(tfrecord, "is_tfrecord", look)
-    for _ in range(1 if fails else 2):
-        assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert convert(tmp_path / "s", tmp_path / "d") == (2 if fails else 0)
+    monkeypatch.undo()
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
     assert rows_of(tmp_path / "d")[name].images == 1
+
+
+def test_records_without_their_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They were copied, and counted as done."""
+    (tmp_path / "s").mkdir()
+    for name, data in {"text": b"no records", "png": png(), "x": frame(example())}.items():
+        (tmp_path / "s" / f"{name}-00000-of-00001").write_bytes(data)
+    monkeypatch.setitem(sys.modules, "crc32c", None)
+    assert convert(tmp_path / "s", tmp_path / "d", "-j1") == 2
+    told = capsys.readouterr().err
+    assert "x-00000-of-00001: TFRecord needs what is not installed: pip install crc32c" in told
+    assert "l3: 1 failed" in told
 
 
 def find_images(record: bytes, format: str = "l3") -> list[bytes]:

@@ -295,6 +295,8 @@ def sum_place(
             digest = look_into(place.folder, place.file.name, place.kind, _L3, count)
     except Exception as error:  # Containers raise anything.
         return Contents(), [Failure(str(place), reason_of(error)), *failures]
+    if row is None and place.kind == FILES and not (place.is_copy or contents.images or failures):
+        failures.append(Failure(str(place), "not an L3 image"))
     if row is not None:
         if hashes and digest != row.result_hash and not failures:  # damage is told of once
             reason = "its bytes are not those that l3 convert has written (SHA-256)"

@@ -217,7 +217,7 @@ def may_be_image(name: str, head: bytes, options: Options) -> bool:
         return False
     if found and (found == "l3") == (options.to != "l3"):
         return True
-    return has_image_suffix(name, options) and found != "l3"
+    return has_image_suffix(name, options) and found not in ("l3", "png")
 
 
 def renamed(name: str, new_suffix: str) -> str:

@@ -659,6 +659,8 @@ def _load_files(
             with source.open(file.name, whole=True) as opened:
                 reader = HashedReader(opened, source.place(file.name), file.size)
                 head = reader.read(HEAD_BYTES)
+                if tfrecord.may_be_shard(file.name) and tfrecord.is_tfrecord(head, file.size):
+                    raise ValueError("a TFRecord that was not known for one: try again")
                 if may_be_image(file.name, head, job.options):
                     row.kind = "image"
                     data = reader.read(head=head)

@@ -38,7 +38,7 @@ MANIFEST_NAME = "l3-manifest.jsonl"
 REPORT_NAME = "l3-report.html"
 LOCK_NAME = ".l3-lock"
 # Protocols: of servers whose folders may be links, and of one that renames onto nothing.
-_NO_TARGETS = {"ftp", "sftp", "smb", "webhdfs"}
+_NO_TARGETS = {"ftp", "sftp", "ssh", "smb", "webhdfs"}
 _MODE = 0o666
 _FOLDER = os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)  # which may not be readable
 
@@ -472,7 +472,8 @@ class RemoteFolder:
             if not name or (name.endswith("/") and info["size"] == 0):  # A folder, to consoles.
                 continue
             try:
-                if info["type"] not in ("file", "directory"):
+                is_link = info.get("unix.mode", "").startswith("l")  # to FTP without MLSD, a file
+                if is_link or info["type"] not in ("file", "directory"):
                     raise OSError("neither file nor folder: links of servers are not followed")
                 # Pages of HTTP servers list names without sizes.
                 stored = self.stat(name) if info["size"] is None else _stored(name, info)
@@ -611,8 +612,9 @@ class RemoteFolder:
             raise _NotWantedError
 
     def _check_is_target(self) -> None:
-        protocol = _innermost(self._fs).protocol
-        if not _NO_TARGETS.isdisjoint((protocol,) if isinstance(protocol, str) else protocol):
+        protocol = getattr(_innermost(self._fs), "protocol", ())
+        names = {self._url.rpartition("::")[2].partition("://")[0]}
+        if _NO_TARGETS & names.union((protocol,) if isinstance(protocol, str) else protocol):
             reason = "nothing is written to FTP, SFTP, SMB or WebHDFS"
             raise OSError(errno.EROFS, f"{reason}: mount the folder, or copy results to it")
 

@@ -6,13 +6,14 @@ protocol buffers keeps what it does not know, and the order of a map, byte for b
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from l3dali.console import shortened
 from l3dali.datasets.convert.images import HEAD_BYTES, MOST_NAME, Blob, may_be_image
-from l3dali.errors import needs
+from l3dali.errors import UsageError, needs
 from l3dali.signatures import format_of
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".tfrecord", ".tfrecords", ".tfrec")
 
+_SHARD_OF_MANY = re.compile(r"-\d{5}-of-\d{5}$")
 _HEADER = struct.Struct("<QI")  # length, its checksum
 _CRC = struct.Struct("<I")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
@@ -34,12 +36,26 @@ class TFRecordError(ValueError):
     """A damaged file of records."""
 
 
-def is_tfrecord(head: bytes) -> bool:
-    """Whether a file that begins with these `HEAD_BYTES` is one of records."""
+def may_be_shard(name: str) -> bool:
+    """Whether a file without a suffix is named as TensorFlow names shards."""
+    return _SHARD_OF_MANY.search(name) is not None
+
+
+def is_tfrecord(head: bytes, size: int = 0) -> bool:
+    """Whether a file that begins with these `HEAD_BYTES` is one of records.
+
+    Raises:
+        UsageError: the package crc32c is missing, and a file of `size` bytes may be one.
+    """
     if len(head) < _HEADER.size:
         return False
     length, crc = _HEADER.unpack_from(head)
-    return masked_crc(_length_bytes(length)) == int(crc)
+    try:
+        return masked_crc(_length_bytes(length)) == int(crc)
+    except UsageError:
+        if length + _HEADER.size + _CRC.size <= size:
+            raise
+        return False
 
 
 def masked_crc(data: bytes) -> int:

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 
 READ_SHARDS = "shards: .tar .tfrecord .parquet .arrow .zip"  # for people
 OWN_NAMES = (MANIFEST_NAME, REPORT_NAME, LOCK_NAME)
-_SHARD_OF_MANY = re.compile(r"-\d{5}-of-\d{5}$")  # how TensorFlow names shards
 _COMPRESSED_SHARD = re.compile(
     r"\.(t(ar\.)?(gz|bz2?|xz|zst|lz4)|tfrecords?\.gz|tfrec\.gz)$", re.IGNORECASE
 )
@@ -477,7 +476,7 @@ def find_work(
             has_archive = has_archive or kind in (WEBDATASET, ZIP)
             row = manifest.rows.get(name)
             if row is not None and not (
-                (row.kind if row.kind in SHARDS else FILES) == kind
+                (row.kind in SHARDS or kind == FILES)  # else it was not known for a shard
                 and (_may_be_done(row, options) or _may_be_done_but_for_plan(row, options))
             ):
                 row = None
@@ -676,10 +675,10 @@ def kind_of(folder: Folder, file: Stored) -> str:
     for kind, module in SHARDS.items():
         if name.endswith(module.SUFFIXES):
             return kind
-    if _SHARD_OF_MANY.search(name):
-        with suppress(Exception), folder.open(file.name) as opened:
-            return TFRECORD if tfrecord.is_tfrecord(opened.read(HEAD_BYTES)) else FILES
-        return TFRECORD  # The job will say why it cannot be read.
+    if tfrecord.may_be_shard(name):
+        with suppress(Exception), folder.open(file.name) as opened:  # The job will say it.
+            if tfrecord.is_tfrecord(opened.read(HEAD_BYTES)):
+                return TFRECORD
     return FILES
 
 
@@ -692,7 +691,7 @@ def is_shard_name(name: str) -> bool:
     """Whether a file of this name may be a shard."""
     name = name.lower()
     suffixes = [suffix for module in SHARDS.values() for suffix in module.SUFFIXES]
-    return name.endswith(tuple(suffixes)) or _SHARD_OF_MANY.search(name) is not None
+    return name.endswith(tuple(suffixes)) or tfrecord.may_be_shard(name)
 
 
 def _refusal(name: str) -> str:
