@@ -37,7 +37,7 @@ _MOST_LEVELS, _MOST_FOLDERS = 64, 10**6  # that pages of a server may lead to
 MANIFEST_NAME = "l3-manifest.jsonl"
 REPORT_NAME = "l3-report.html"
 LOCK_NAME = ".l3-lock"
-# Protocols: of servers whose folders may be links, and of one that renames onto nothing.
+# Protocols: of servers whose folders may be links, and of WebHDFS, which replaces no file.
 _NO_TARGETS = {"ftp", "sftp", "ssh", "smb", "webhdfs"}
 _MODE = 0o666
 _FOLDER = os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)  # which may not be readable
