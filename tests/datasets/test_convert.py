@@ -618,7 +618,7 @@ def test_what_a_job_raises_ends_no_other(
 def test_a_manifest_of_brackets_is_passed_over(tmp_path: Path) -> None:
     source = write_tar(tmp_path / "s" / "a.tar", samples(1)).parent
     assert convert(source, tmp_path / "d") == 0
-    (tmp_path / "d" / "l3-manifest.jsonl").write_text("[" * 100_000)
+    (tmp_path / "d" / "l3-manifest.jsonl").write_text('{"source":"a","kind":' + "[" * 100_000)
     assert convert(source, tmp_path / "d") == 0
     assert list(rows_of(tmp_path / "d")) == ["a.tar"]
 
@@ -1305,6 +1305,20 @@ def check_that_it_goes_on(source: Path, target: Path) -> None:
     assert len(rows) == len(list(target.glob("*.tar"))) == SHARDS
     assert len({row.pixels_hash for row in rows.values()}) == 1
     assert not list(target.glob(".l3-*"))
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_file_of_somebody_with_the_name_of_a_manifest(tmp_path: Path, end: str) -> None:
+    """One line without an end was taken for the rest of a run that was killed."""
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.png").write_bytes(png())
+    (tmp_path / "d").mkdir()
+    notes = tmp_path / "d" / "l3-manifest.jsonl"
+    notes.write_text(f"my notes{end}")
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert notes.read_text() == f"my notes{end}"
+    notes.write_text('{"source":"a.p')  # A run was killed amid its first row.
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
 
 
 def test_files_of_others_are_not_replaced(

@@ -131,6 +131,7 @@ class Row:
 # The types of a row's values; lists and dicts are judged one by one.
 _TOO_MUCH = 2**63  # of anything that is counted
 _LONGEST_NAME = 4096  # PATH_MAX of Linux: to follow links takes the square of its length
+_BEGIN = b'{"source":"'  # of a row, if a run was killed amid the first
 _LONGEST_LINE = 2**21  # which no row is: json.loads hears no Ctrl-C
 _GROUPED = ("stored", "labels", "formats", "failures")
 _SUMS = [each.name for each in fields(FormatTotals)]
@@ -305,7 +306,7 @@ class Manifest:
                 buffered = io.BufferedReader(cast("io.RawIOBase", file))  # fsspec's take no limit
                 for line in iter(lambda: buffered.readline(_LONGEST_LINE), b""):
                     is_whole = line.endswith(b"\n")
-                    lines += is_whole
+                    lines += is_whole or not line.startswith(_BEGIN[: len(line)])
                     self._read(line.decode(errors="replace").removesuffix("\n"), is_elsewhere)
         results = {name: row.result for name, row in self.rows.items() if row.result is not None}
         is_alike = len(set(map(folded, results.values()))) < len(set(results.values()))
