@@ -401,8 +401,6 @@ def _find_one_of_many(url: str) -> Stored | Failure | None:
 
 def _takes_many(url: str) -> bool:
     """Whether several may be looked for at a time."""
-    if not is_remote(url):
-        return False
     folder = open_folder(split_url(url)[0])
     return isinstance(folder, RemoteFolder) and folder.shares_connections
 
