@@ -5,8 +5,10 @@ An engine maps `convert_each` over jobs and yields rows as they come; it knows n
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import signal
 import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -105,13 +107,14 @@ def _run_in_processes(jobs: Sequence[Job], workers: int, left: list[Row]) -> Ite
     pending: set[Future[None]] = set()
     try:
         while True:
-            new = list(islice(queue, 2 * workers - len(pending)))
-            pending |= {pool.submit(convert, job) for job in new}
-            if not pending:
-                return
-            done, pending = wait(pending, _ROWS_SECONDS, FIRST_COMPLETED)
-            for future in done:
-                future.result()
+            with _interrupts_wait():
+                new = list(islice(queue, 2 * workers - len(pending)))
+                pending |= {pool.submit(convert, job) for job in new}
+                if not pending:
+                    return
+                done, pending = wait(pending, _ROWS_SECONDS, FIRST_COMPLETED)
+                for future in done:
+                    future.result()
             if rows := left[:]:
                 yield rows
                 del left[: len(rows)]
@@ -122,6 +125,24 @@ def _run_in_processes(jobs: Sequence[Job], workers: int, left: list[Row]) -> Ite
             child.end()
         if any(killed) and isinstance(target := open_folder(jobs[0].target), LocalFolder):
             target.remove_temporaries()
+
+
+@contextlib.contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Lets signals raise after the block: `concurrent.futures` would keep locks for ever."""
+    told: list[int] = []
+    handlers = {}
+    try:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if callable(signal.getsignal(number)):
+                    handlers[number] = signal.signal(number, lambda got, _frame: told.append(got))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    for got in told:
+        signal.raise_signal(got)
 
 
 def _work(job: Job) -> Iterator[list[Row]]:
