@@ -35,7 +35,7 @@ STDIN = Path("/dev/stdin")
 STDOUT = Path("/dev/stdout")
 TICK_SECONDS = 0.2
 _APPLE_DOUBLE = b"\0\5\x16\7"  # how it begins
-_END_SECONDS = 2.0  # that a command may take to end
+_END_SECONDS = 1.9  # that a command may take to end; waits for workers hear of a signal 0.1 s later
 
 Result = TypeVar("Result")
 Named = TypeVar("Named", Path, str)

@@ -131,18 +131,14 @@ def _run_in_processes(jobs: Sequence[Job], workers: int, left: list[Row]) -> Ite
 def _interrupts_wait() -> Iterator[None]:
     """Lets signals raise after the block: `concurrent.futures` would keep locks for ever."""
     told: list[int] = []
-    handlers = {}
-    try:
+    with contextlib.ExitStack() as in_the_end:
+        in_the_end.callback(lambda: list(map(signal.raise_signal, told)))
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                if callable(signal.getsignal(number)):
-                    handlers[number] = signal.signal(number, lambda got, _frame: told.append(got))
+                if callable(handler := signal.getsignal(number)):
+                    in_the_end.callback(signal.signal, number, handler)
+                    signal.signal(number, lambda got, _frame: told.append(got))
         yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    for got in told:
-        signal.raise_signal(got)
 
 
 def _work(job: Job) -> Iterator[list[Row]]:
