@@ -59,6 +59,7 @@ from l3dali.datasets.convert.storage import (
     HashedReader,
     HashedWriter,
     LocalFolder,
+    folded,
     hash_file,
     open_folder,
     walk,
@@ -1042,6 +1043,12 @@ def test_an_interrupt_comes_between_two_waits(
             signal.signal(each, handler)
     assert len(waited) == 1
     assert "interrupted; " in capsys.readouterr().err
+
+
+def test_names_longer_than_paths_are_compared_as_they_are() -> None:
+    """NFC sorts marks, in time by their square: 18 s for 400 KB of them, deaf to Ctrl-C."""
+    assert folded("E\u0301") == folded("\u00e9")
+    assert folded("E" + 2048 * "\u0301\u0316") == "e" + 2048 * "\u0301\u0316"
 
 
 def test_rows_that_a_worker_gives_twice_count_once(

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 from unicodedata import normalize
 
 from l3dali.console import without_password
+from l3dali.datasets.convert.children import ChildDiedError, borrowed, new_pool
 from l3dali.errors import UsageError, needs
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ _MOST_AT_ONCE = 2**26  # bytes that are read or written, and hashed, between loo
 _BLOCK_BYTES, _WHOLE_BLOCK_BYTES = 2**23, 2**25  # that are fetched; of files read to their end
 _PART_BYTES = 3 * 2**24  # of an upload: S3 takes 10,000, and 3,500 writes a second
 _MOST_LEVELS, _MOST_FOLDERS = 64, 10**6  # that pages of a server may lead to
+_MOST_CHARACTERS = 4096  # of a path
 MANIFEST_NAME = "l3-manifest.jsonl"
 REPORT_NAME = "l3-report.html"
 LOCK_NAME = ".l3-lock"
@@ -185,7 +187,8 @@ def walk(
 
 def folded(name: str) -> str:
     """The same for names that some disks take for one: of other cases, or spellings of é."""
-    return normalize("NFC", name).casefold()
+    # Which takes time by the square of what are marks. No disk, and no bucket, has longer names.
+    return (normalize("NFC", name) if len(name) <= _MOST_CHARACTERS else name).casefold()
 
 
 def named_as(
@@ -383,6 +386,9 @@ def open_regular(path: Path, mode: str, flags: int = 0) -> BinaryIO:
     return cast("BinaryIO", open(path, mode, opener=opener))
 
 
+_idle = new_pool()
+
+
 class _NotWantedError(Exception):
     """Ends a block that publishes nothing."""
 
@@ -502,7 +508,7 @@ class RemoteFolder:
             if name.count("/") >= _MOST_LEVELS or len(seen) > _MOST_FOLDERS:
                 raise OSError("it lists folders in folders without end")
             try:
-                entries = self._fs.ls(folder, detail=True)
+                entries = self._ls(folder)
             except Exception as error:
                 if not name:
                     raise
@@ -520,6 +526,15 @@ class RemoteFolder:
                     seen.add(path)
                     waiting.append(path)
         return found
+
+    def _ls(self, folder: str) -> list[dict[str, Any]]:
+        if "https" not in _innermost(self._fs).protocol:
+            return cast("list[dict[str, Any]]", self._fs.ls(folder, detail=True))
+        try:
+            with borrowed(_idle) as child:
+                return child.call(_read_page, self._url, folder)
+        except ChildDiedError as error:
+            raise OSError(f"the process that read its page {error}") from None
 
     def forget(self, name: str) -> None:
         """Lets the next look at a file be at what is there now, not at an earlier listing."""
@@ -682,6 +697,20 @@ class naming:  # noqa: N801 (a context manager; a generator would take as long a
             raise OSError(error.errno, error.strerror, self._place) from error
         # Libraries of buckets have errors of their own.
         raise OSError(f"{self._place}: {_text_of(error)}") from error
+
+
+def _read_page(url: str, folder: str) -> list[dict[str, Any]]:
+    """In a child: fsspec's expression for links may hold Python's lock for hours."""
+    from l3dali.datasets.convert.untrusted import base_limits  # which needs this module
+
+    fs, _ = _connect(url)
+    with base_limits(0):
+        try:
+            return cast("list[dict[str, Any]]", fs.ls(folder, detail=True))
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # whose class may have no way to another process
+            raise OSError(_text_of(error)) from None
 
 
 def _text_of(error: Exception) -> str:
