@@ -18,13 +18,14 @@ import tempfile
 import threading
 from dataclasses import dataclass, field
 from datetime import datetime
+from html.parser import HTMLParser
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 from unicodedata import normalize
+from urllib.parse import urljoin
 
 from l3dali.console import without_password
-from l3dali.datasets.convert.children import ChildDiedError, borrowed, new_pool
 from l3dali.errors import UsageError, needs
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _MOST_AT_ONCE = 2**26  # bytes that are read or written, and hashed, between loo
 _BLOCK_BYTES, _WHOLE_BLOCK_BYTES = 2**23, 2**25  # that are fetched; of files read to their end
 _PART_BYTES = 3 * 2**24  # of an upload: S3 takes 10,000, and 3,500 writes a second
 _MOST_LEVELS, _MOST_FOLDERS = 64, 10**6  # that pages of a server may lead to
+_PAGE_BYTES = 2**25
 _MOST_CHARACTERS = 4096  # of a path
 MANIFEST_NAME = "l3-manifest.jsonl"
 REPORT_NAME = "l3-report.html"
@@ -386,9 +388,6 @@ def open_regular(path: Path, mode: str, flags: int = 0) -> BinaryIO:
     return cast("BinaryIO", open(path, mode, opener=opener))
 
 
-_idle = new_pool()
-
-
 class _NotWantedError(Exception):
     """Ends a block that publishes nothing."""
 
@@ -528,13 +527,22 @@ class RemoteFolder:
         return found
 
     def _ls(self, folder: str) -> list[dict[str, Any]]:
-        if "https" not in _innermost(self._fs).protocol:
+        """What is in a folder; of web servers what its page links to, as fsspec takes hours to."""
+        fs = _innermost(self._fs)
+        if "https" not in fs.protocol:
             return cast("list[dict[str, Any]]", self._fs.ls(folder, detail=True))
-        try:
-            with borrowed(_idle) as child:
-                return child.call(_read_page, self._url, folder)
-        except ChildDiedError as error:
-            raise OSError(f"the process that read its page {error}") from None
+        page = bytearray()
+        with fs.open(folder, block_size=0, size=1) as stream:  # of any size
+            while chunk := stream.read(CHUNK_BYTES):
+                page += chunk
+                if len(page) > _PAGE_BYTES:
+                    raise OSError(f"a page of more than {_PAGE_BYTES} bytes")
+        links = _Links(f"{folder}/")
+        links.feed(page.decode(errors="replace"))
+        return [
+            {"name": path, "size": None, "type": "directory" if path.endswith("/") else "file"}
+            for path in sorted(links.found)
+        ]
 
     def forget(self, name: str) -> None:
         """Lets the next look at a file be at what is there now, not at an earlier listing."""
@@ -699,18 +707,23 @@ class naming:  # noqa: N801 (a context manager; a generator would take as long a
         raise OSError(f"{self._place}: {_text_of(error)}") from error
 
 
-def _read_page(url: str, folder: str) -> list[dict[str, Any]]:
-    """In a child: fsspec's expression for links may hold Python's lock for hours."""
-    from l3dali.datasets.convert.untrusted import base_limits  # which needs this module
+class _Links(HTMLParser):
+    """Where links of a page lead, below its folder, a URL that ends with "/"."""
 
-    fs, _ = _connect(url)
-    with base_limits(0):
-        try:
-            return cast("list[dict[str, Any]]", fs.ls(folder, detail=True))
-        except FileNotFoundError:
-            raise
-        except Exception as error:  # whose class may have no way to another process
-            raise OSError(_text_of(error)) from None
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+        self._folder = folder
+        self._place = self._place_of(".")
+
+    def _place_of(self, link: str) -> str:
+        return urljoin(self._folder, link).partition("://")[2]  # HTTP and HTTPS are one
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        link = dict(attrs).get("href") if tag == "a" else None
+        with contextlib.suppress(ValueError):  # of what is no URL
+            if link and (place := self._place_of(link)).startswith(self._place):
+                self.found.add(self._folder + place[len(self._place) :])
 
 
 def _text_of(error: Exception) -> str:

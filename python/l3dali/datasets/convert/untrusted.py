@@ -73,17 +73,20 @@ def limit_worker(threads: int) -> None:
 
 def _convert(blob: Blob, options: Options, threads: int) -> Outcome | None:
     os.environ["TIFFFILE_NUM_THREADS"] = "1"  # Images are read side by side.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for number in (signal.SIGALRM, signal.SIGXCPU):  # The caller of `l3` may ignore them.
+        signal.signal(number, signal.SIG_DFL)
     return convert_image(blob, options, threads, _read_within_limits, _header_within_limits)
 
 
 def _header_within_limits(data: bytes) -> Header:
-    with base_limits(len(data)):
+    with _base_limits(len(data)):
         return read_header(data)
 
 
 def _read_within_limits(data: bytes, *, labels: bool, max_pixels: int) -> Picture:
     """As `read_picture`, for all of which the limits of this process hold."""
-    with base_limits(len(data)):
+    with _base_limits(len(data)):
         header = read_header(data)
         header.check_pixels(max_pixels)
         _limit(
@@ -94,11 +97,8 @@ def _read_within_limits(data: bytes, *, labels: bool, max_pixels: int) -> Pictur
 
 
 @contextlib.contextmanager
-def base_limits(file_bytes: int) -> Iterator[None]:
+def _base_limits(file_bytes: int) -> Iterator[None]:
     """What a file of that size may take before its header has been judged; then what it was."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for number in (signal.SIGALRM, signal.SIGXCPU):  # The caller of `l3` may ignore them.
-        signal.signal(number, signal.SIG_DFL)
     before = {kind: resource.getrlimit(kind) for kind in _KINDS}
     try:
         _limit(BASE_BYTES + _TIMES_FILE * file_bytes, BASE_SECONDS)
