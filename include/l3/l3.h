@@ -211,7 +211,7 @@ L3_API l3_status l3_decode_size(const void* file, size_t file_size,
 // Returns what l3_decode_size() does; L3_OUTPUT_TOO_SMALL also if pixels_size is less than needed;
 //   L3_INVALID_ARGUMENT for an address that is not aligned; for damaged tiles L3_TRUNCATED to
 //   L3_CHECKSUM_MISMATCH.
-// Takes up to 1 MiB a thread, and 8 MiB with more than four channels.
+// Takes up to 3 MiB a thread, and 12 MiB with more than four channels.
 L3_API l3_status l3_decode(const void* file, size_t file_size, const l3_decode_options* options,
                            void* pixels, size_t pixels_size, l3_output* output);
 
@@ -260,8 +260,8 @@ L3_API l3_status l3_encode_bound(const l3_image* image, const l3_encode_options*
 // capacity: how many bytes there are. Those of l3_encode_bound() are always enough.
 // file_size: set to the size of the file; after L3_OUTPUT_TOO_SMALL too, else 0 after an error.
 // Returns L3_OK, L3_OUTPUT_TOO_SMALL, L3_INVALID_ARGUMENT, L3_OUT_OF_MEMORY.
-// Takes memory for the file once more; L3_CODING_RANS 4 to 10 times that of the samples, and up to
-// 5 KiB a tile more; of more than four channels 8 bytes times the square of their number.
+// Takes memory for the file once more; L3_CODING_RANS 4 to 10 times that of the samples, 8 MiB and
+// up to 5 KiB a tile more; of more than four channels 8 bytes times the square of their number.
 L3_API l3_status l3_encode(const l3_image* image, const l3_encode_options* options, void* file,
                            size_t capacity, size_t* file_size);
 
