@@ -18,12 +18,10 @@ import tempfile
 import threading
 from dataclasses import dataclass, field
 from datetime import datetime
-from html.parser import HTMLParser
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 from unicodedata import normalize
-from urllib.parse import urljoin
 
 from l3dali.console import without_password
 from l3dali.errors import UsageError, needs
@@ -36,7 +34,7 @@ _MOST_AT_ONCE = 2**26  # bytes that are read or written, and hashed, between loo
 _BLOCK_BYTES, _WHOLE_BLOCK_BYTES = 2**23, 2**25  # that are fetched; of files read to their end
 _PART_BYTES = 3 * 2**24  # of an upload: S3 takes 10,000, and 3,500 writes a second
 _MOST_LEVELS, _MOST_FOLDERS = 64, 10**6  # that pages of a server may lead to
-_PAGE_BYTES = 2**25
+_PAGE_BYTES = 2**26
 _MOST_CHARACTERS = 4096  # of a path
 MANIFEST_NAME = "l3-manifest.jsonl"
 REPORT_NAME = "l3-report.html"
@@ -61,6 +59,9 @@ _STAMPS = (
     "modificationTime",
     "created",
 )
+# In time that grows with a page alone: fsspec's own takes it by the cube.
+_LINK = re.compile(r"""<[aA]\s(?:[^<>]*?\s)?(?:href|HREF)=["']([^"']+)""")
+_BARE_LINK = re.compile(r"https?://[-\w@:%+.~#?&/=]+", re.ASCII)
 _TEMPORARY = re.compile(r"\.l3-[0-9a-f]{16}\.tmp")
 
 
@@ -527,21 +528,30 @@ class RemoteFolder:
         return found
 
     def _ls(self, folder: str) -> list[dict[str, Any]]:
-        """What is in a folder; of web servers what its page links to, as fsspec takes hours to."""
+        """What is in a folder: of a web server, what its page links to."""
         fs = _innermost(self._fs)
         if "https" not in fs.protocol:
             return cast("list[dict[str, Any]]", self._fs.ls(folder, detail=True))
-        page = bytearray()
-        with fs.open(folder, block_size=0, size=1) as stream:  # of any size
-            while chunk := stream.read(CHUNK_BYTES):
-                page += chunk
-                if len(page) > _PAGE_BYTES:
-                    raise OSError(f"a page of more than {_PAGE_BYTES} bytes")
-        links = _Links(f"{folder}/")
-        links.feed(page.decode(errors="replace"))
+        from fsspec.asyn import sync
+
+        page, charset = sync(fs.loop, _get_page, fs, folder)
+        try:
+            text = page.decode(charset, "ignore")
+        except LookupError:
+            text = page.decode("utf-8", "ignore")
+        scheme, _, place = folder.partition("://")
+        found = set()
+        for link in chain(_LINK.findall(text), _BARE_LINK.findall(text)):
+            if link.startswith("/"):
+                link = f"{scheme}://{place.partition('/')[0]}{link}"
+            elif not link.startswith(("http://", "https://")):
+                link = f"{folder}/{link.removeprefix('./')}"
+            other = link.partition("://")[2]  # HTTP and HTTPS are one.
+            if other.startswith(f"{place}/") and link not in (f"{folder}/..", f"{folder}/../"):
+                found.add(f"{scheme}://{other}")
         return [
-            {"name": path, "size": None, "type": "directory" if path.endswith("/") else "file"}
-            for path in sorted(links.found)
+            {"name": name, "size": None, "type": "directory" if name.endswith("/") else "file"}
+            for name in sorted(found)
         ]
 
     def forget(self, name: str) -> None:
@@ -707,23 +717,18 @@ class naming:  # noqa: N801 (a context manager; a generator would take as long a
         raise OSError(f"{self._place}: {_text_of(error)}") from error
 
 
-class _Links(HTMLParser):
-    """Where links of a page lead, below its folder, a URL that ends with "/"."""
-
-    def __init__(self, folder: str) -> None:
-        super().__init__()
-        self.found: set[str] = set()
-        self._folder = folder
-        self._place = self._place_of(".")
-
-    def _place_of(self, link: str) -> str:
-        return urljoin(self._folder, link).partition("://")[2]  # HTTP and HTTPS are one
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        link = dict(attrs).get("href") if tag == "a" else None
-        with contextlib.suppress(ValueError):  # of what is no URL
-            if link and (place := self._place_of(link)).startswith(self._place):
-                self.found.add(self._folder + place[len(self._place) :])
+async def _get_page(fs: Any, url: str) -> tuple[bytes, str]:
+    """A page of a web server, and its charset; nothing of what is no page."""
+    session = await fs.set_session()
+    async with session.get(fs.encode_url(url), **fs.kwargs) as response:
+        fs._raise_not_found_for_status(response, url)
+        page = bytearray()
+        if response.headers.get("Content-Type", "text/html").partition(";")[0] == "text/html":
+            async for chunk in response.content.iter_chunked(CHUNK_BYTES):
+                page += chunk
+                if len(page) > _PAGE_BYTES:
+                    raise OSError(f"a page of more than {_PAGE_BYTES} bytes")
+        return bytes(page), response.charset or "utf-8"
 
 
 def _text_of(error: Exception) -> str:
