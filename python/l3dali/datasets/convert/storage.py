@@ -190,7 +190,7 @@ def walk(
 
 def folded(name: str) -> str:
     """The same for names that some disks take for one: of other cases, or spellings of é."""
-    # Which takes time by the square of what are marks. No disk, and no bucket, has longer names.
+    # NFC takes time by the square of a name's accents. No disk, and no bucket, has longer names.
     return (normalize("NFC", name) if len(name) <= _MOST_CHARACTERS else name).casefold()
 
 
