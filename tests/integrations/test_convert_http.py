@@ -174,7 +174,7 @@ def test_a_folder_that_cannot_be_listed_is_told(
 
 
 def test_pages_of_strangers(tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Blanks in a link took hours by their cube, and let no thread hear Ctrl-C."""
+    """Blanks in a link took time by their cube, in which no thread heard Ctrl-C."""
     assert convert(f"{url}/odd/", tmp_path / "d", "-j", 1) == 0
     assert files_below(tmp_path / "d") == {"1.l3"}
     assert convert(f"{url}/large/", tmp_path / "e") == 2
