@@ -26,6 +26,7 @@ from l3dali.datasets.convert.images import in_container, is_result_name
 from l3dali.datasets.convert.pipeline import FormatTotals
 from l3dali.datasets.convert.storage import (
     LOCK_NAME,
+    LONGEST_NAME,
     MANIFEST_NAME,
     LocalFolder,
     RemoteFolder,
@@ -130,7 +131,6 @@ class Row:
 
 # The types of a row's values; lists and dicts are judged one by one.
 _TOO_MUCH = 2**63  # of anything that is counted
-_LONGEST_NAME = 4096  # PATH_MAX of Linux: to follow links takes the square of its length
 _BEGIN = b'{"source":"'  # of a row, if a run was killed amid the first
 _LONGEST_LINE = 2**21  # which no row is: json.loads hears no Ctrl-C
 _GROUPED = ("stored", "labels", "formats", "failures")
@@ -163,7 +163,7 @@ def row_of_json(line: str) -> Row | None:
         numbers += [*row.stored.values(), *row.labels.values()]
         numbers += [number for totals in row.formats.values() for number in _numbers_of(totals)]
         texts = [text for pair in row.failures for text in pair]
-        is_name = len(os.fsencode(row.source)) <= _LONGEST_NAME and not leads_out(row.source)
+        is_name = len(os.fsencode(row.source)) <= LONGEST_NAME and not leads_out(row.source)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     is_row = (

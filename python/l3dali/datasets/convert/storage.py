@@ -35,7 +35,7 @@ _BLOCK_BYTES, _WHOLE_BLOCK_BYTES = 2**23, 2**25  # that are fetched; of files re
 _PART_BYTES = 3 * 2**24  # of an upload: S3 takes 10,000, and 3,500 writes a second
 _MOST_LEVELS, _MOST_FOLDERS = 64, 10**6  # that pages of a server may lead to
 _PAGE_BYTES = 2**26
-_MOST_CHARACTERS = 4096  # of a path
+LONGEST_NAME = 4096  # PATH_MAX of Linux: to follow links, and NFC, take time by the square of it
 MANIFEST_NAME = "l3-manifest.jsonl"
 REPORT_NAME = "l3-report.html"
 LOCK_NAME = ".l3-lock"
@@ -190,8 +190,7 @@ def walk(
 
 def folded(name: str) -> str:
     """The same for names that some disks take for one: of other cases, or spellings of é."""
-    # NFC takes time by the square of a name's accents. No disk, and no bucket, has longer names.
-    return (normalize("NFC", name) if len(name) <= _MOST_CHARACTERS else name).casefold()
+    return (normalize("NFC", name) if len(name) <= LONGEST_NAME else name).casefold()
 
 
 def named_as(
