@@ -716,7 +716,7 @@ def test_totals_of_files_in_a_bucket(
 def test_a_folder_that_the_listing_of_another_lacks(
     memory: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A web page need not name what is below it."""
+    """A server need not name what is below it."""
     memory.pipe("/b/a.l3", l3dali.encode(np.zeros((4, 4), np.uint8)))
     memory.pipe("/b/sub/bad.l3", b"damage")
     find = RemoteFolder.list_files
@@ -729,6 +729,41 @@ def test_a_folder_that_the_listing_of_another_lacks(
     monkeypatch.setattr(RemoteFolder, "list_files", find_some)
     assert main(["verify", "memory://b"]) == 0
     assert main(["verify", "memory://b", "memory://b/sub"]) == 2
+
+
+def test_folders_that_cannot_be_listed(
+    tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The listing had no end, or what is in them counted as gone."""
+    from fsspec.spec import AbstractFileSystem
+
+    for name in ("1.png", "gone/2.png", "self/3.png"):
+        memory.pipe(f"/s/{name}", png())
+    memory.pipe("/longer/4.png", png())
+    list_one = type(memory).ls
+
+    def list_some(fs: Any, path: str, **options: Any) -> Any:
+        if path.endswith("/gone"):
+            raise FileNotFoundError(path)
+        found = list_one(fs, path, **options)
+        if path.endswith("/self"):
+            found.append({"name": path, "size": 0, "type": "directory"})
+        return found
+
+    monkeypatch.setattr(type(memory), "find", AbstractFileSystem.find)  # as FTP has it
+    monkeypatch.setattr(type(memory), "ls", list_some)
+    assert convert("memory://s", tmp_path / "d", "-j", 1) == 2
+    assert "memory://s/gone: no such folder" in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == {"1.l3", "self/3.l3"}
+    assert convert("memory://s", tmp_path / "d", "--remove-gone") == 2
+    assert "--remove-gone needs to know all sources" in capsys.readouterr().err
+
+    def list_more(fs: Any, path: str, **options: Any) -> Any:
+        return [{"name": f"{path}/{name}", "size": 0, "type": "directory"} for name in "ab"]
+
+    monkeypatch.setattr(type(memory), "ls", list_more)
+    assert convert("memory://longer", tmp_path / "e", "-j", 1) == 2
+    assert "memory://longer: it lists folders in folders without end" in capsys.readouterr().err
 
 
 def test_no_folder_behind_a_link_is_removed(tmp_path: Path) -> None:

@@ -418,7 +418,7 @@ def test_servers_with_links(
     Server.protocol = "abstract"  # as of sshfs
     for dest, more in (("sftp://d", "-j1"), ("sftp://d", "--dry-run"), ("ssh://d", "-j1")):
         assert convert(tmp_path / "d", dest, "--to", "png", more) == 2
-        assert "nothing is written to FTP, SFTP, SMB or WebHDFS" in capsys.readouterr().err
+        assert "nothing is written to FTP, SFTP, SMB, WebHDFS" in capsys.readouterr().err
     memory.pipe("d/l3-manifest.jsonl", (tmp_path / "d" / "l3-manifest.jsonl").read_bytes())
     memory.pipe("d/a.l3", (tmp_path / "d" / "a.l3").read_bytes())
     memory.rm_file("/s/a.png")

@@ -19,7 +19,7 @@ from stream_builder import Stream, constant_tile
 
 import l3dali
 from l3dali import codec, console, metadata
-from l3dali.datasets.convert import arrow, parquet, storage, tar, tar_headers, tfrecord, zip_archive
+from l3dali.datasets.convert import arrow, parquet, tar, tar_headers, tfrecord, zip_archive
 from l3dali.datasets.liquid import profile, simulate
 from l3dali.images import headers as image_headers
 from l3dali.view import catalog
@@ -228,7 +228,7 @@ def limit_of(what: str) -> int:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    assert len(ROWS) == 1 + 38  # the head, and the limits
+    assert len(ROWS) == 1 + 37  # the head, and the limits
     assert limit_of("pixels of an image that is decoded") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of an image of another format") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of any L3 image") == codec.MAX_PIXELS
@@ -252,7 +252,6 @@ def test_limits_are_those_of_the_code() -> None:
     assert limit_of("bytes of the headers of a member") == tar._MAX_HEADER_BYTES
     assert limit_of("bytes that the viewer reads of a member") == catalog._MAX_HEADER_BYTES
     assert limit_of("bytes that the viewer reads of all chunks") == view_pixels.MAX_KEPT_BYTES
-    assert limit_of("bytes of a page of a web server") == storage._PAGE_BYTES
     assert limit_of("bytes of the values that rows of a Parquet") == parquet._EXPANDED_BYTES
     assert limit_of("failures of a container that are named") == console.MOST_NAMED
     assert limit_of("images of a record of a TFRecord file") == tfrecord._MAX_IMAGES

@@ -18,7 +18,7 @@ import tempfile
 import threading
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 from unicodedata import normalize
@@ -33,14 +33,13 @@ CHUNK_BYTES = 2**20
 _MOST_AT_ONCE = 2**26  # bytes that are read or written, and hashed, between looks at signals
 _BLOCK_BYTES, _WHOLE_BLOCK_BYTES = 2**23, 2**25  # that are fetched; of files read to their end
 _PART_BYTES = 3 * 2**24  # of an upload: S3 takes 10,000, and 3,500 writes a second
-_MOST_LEVELS, _MOST_FOLDERS = 64, 10**6  # that pages of a server may lead to
-_PAGE_BYTES = 2**26
+_MOST_LEVELS, _MOST_FOLDERS = 64, 10**6  # that a server may lead to
 LONGEST_NAME = 4096  # PATH_MAX of Linux: to follow links, and NFC, take time by the square of it
 MANIFEST_NAME = "l3-manifest.jsonl"
 REPORT_NAME = "l3-report.html"
 LOCK_NAME = ".l3-lock"
-# Protocols: of servers whose folders may be links, and of WebHDFS, which replaces no file.
-_NO_TARGETS = {"ftp", "sftp", "ssh", "smb", "webhdfs"}
+# Protocols: of servers whose folders may be links, that replace no file (WebHDFS), or take none.
+_NO_TARGETS = {"ftp", "sftp", "ssh", "smb", "webhdfs", "http", "https"}
 _MODE = 0o666
 _FOLDER = os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)  # which may not be readable
 
@@ -59,9 +58,6 @@ _STAMPS = (
     "modificationTime",
     "created",
 )
-# In time that grows with a page alone: fsspec's own takes it by the cube.
-_LINK = re.compile(r"""<[aA]\s(?:[^<>]*?\s)?(?:href|HREF)=["']([^"']+)""")
-_BARE_LINK = re.compile(r"https?://[-\w@:%+.~#?&/=]+", re.ASCII)
 _TEMPORARY = re.compile(r"\.l3-[0-9a-f]{16}\.tmp")
 
 
@@ -464,12 +460,15 @@ class RemoteFolder:
     def list_files(self) -> Listing:
         self._fs.invalidate_cache()
         listing = Listing()
+        if "https" in _innermost(self._fs).protocol:
+            return listing  # A web server's pages are no listings.
         with naming(self._place):
             try:
                 found = self._find(listing.failures)
             except FileNotFoundError:
                 return listing
-        for path, info in sorted(found.items()):
+        for path in sorted(found):
+            info = found[path]
             name = path[len(self._root) :].removeprefix("/")
             if _TEMPORARY.fullmatch(name.rpartition("/")[2]):
                 listing.temporaries.append(name)
@@ -480,10 +479,7 @@ class RemoteFolder:
                 is_link = info.get("unix.mode", "").startswith("l")  # to FTP without MLSD, a file
                 if is_link or info["type"] not in ("file", "directory"):
                     raise OSError("neither file nor folder: links of servers are not followed")
-                # Pages of HTTP servers list names without sizes.
-                stored = self.stat(name) if info["size"] is None else _stored(name, info)
-                if stored is None:
-                    raise OSError("a link to nothing")
+                stored = _stored(name, info)
             except OSError as error:
                 listing.failures.append((self.place(name), error.strerror or str(error)))
             else:
@@ -507,7 +503,7 @@ class RemoteFolder:
             if name.count("/") >= _MOST_LEVELS or len(seen) > _MOST_FOLDERS:
                 raise OSError("it lists folders in folders without end")
             try:
-                entries = self._ls(folder)
+                entries = self._fs.ls(folder, detail=True)
             except Exception as error:
                 if not name:
                     raise
@@ -517,41 +513,12 @@ class RemoteFolder:
                 continue
             for info in entries:
                 path = info["name"].rstrip("/")
-                if "://" in path and re.search("/[?#]", path):  # links of a page that sort it
-                    continue
                 if info["type"] != "directory":
                     found[path] = info
                 elif path not in seen and not leads_out(path[len(self._root) + 1 :]):
                     seen.add(path)
                     waiting.append(path)
         return found
-
-    def _ls(self, folder: str) -> list[dict[str, Any]]:
-        """What is in a folder: of a web server, what its page links to."""
-        fs = _innermost(self._fs)
-        if "https" not in fs.protocol:
-            return cast("list[dict[str, Any]]", self._fs.ls(folder, detail=True))
-        from fsspec.asyn import sync
-
-        page, charset = sync(fs.loop, _get_page, fs, folder)
-        try:
-            text = page.decode(charset, "ignore")
-        except LookupError:
-            text = page.decode("utf-8", "ignore")
-        scheme, _, place = folder.partition("://")
-        found = set()
-        for link in chain(_LINK.findall(text), _BARE_LINK.findall(text)):
-            if link.startswith("/"):
-                link = f"{scheme}://{place.partition('/')[0]}{link}"
-            elif not link.startswith(("http://", "https://")):
-                link = f"{folder}/{link.removeprefix('./')}"
-            other = link.partition("://")[2]  # HTTP and HTTPS are one.
-            if other.startswith(f"{place}/") and link not in (f"{folder}/..", f"{folder}/../"):
-                found.add(f"{scheme}://{other}")
-        return [
-            {"name": name, "size": None, "type": "directory" if name.endswith("/") else "file"}
-            for name in sorted(found)
-        ]
 
     def forget(self, name: str) -> None:
         """Lets the next look at a file be at what is there now, not at an earlier listing."""
@@ -647,7 +614,7 @@ class RemoteFolder:
         protocol = getattr(_innermost(self._fs), "protocol", ())
         names = {self._url.rpartition("::")[2].partition("://")[0]}
         if _NO_TARGETS & names.union((protocol,) if isinstance(protocol, str) else protocol):
-            reason = "nothing is written to FTP, SFTP, SMB or WebHDFS"
+            reason = "nothing is written to FTP, SFTP, SMB, WebHDFS or web servers"
             raise OSError(errno.EROFS, f"{reason}: mount the folder, or copy results to it")
 
     def _path(self, name: str) -> str:
@@ -714,20 +681,6 @@ class naming:  # noqa: N801 (a context manager; a generator would take as long a
             raise OSError(error.errno, error.strerror, self._place) from error
         # Libraries of buckets have errors of their own.
         raise OSError(f"{self._place}: {_text_of(error)}") from error
-
-
-async def _get_page(fs: Any, url: str) -> tuple[bytes, str]:
-    """A page of a web server, and its charset; nothing of what is no page."""
-    session = await fs.set_session()
-    async with session.get(fs.encode_url(url), **fs.kwargs) as response:
-        fs._raise_not_found_for_status(response, url)
-        page = bytearray()
-        if response.headers.get("Content-Type", "text/html").partition(";")[0] == "text/html":
-            async for chunk in response.content.iter_chunked(CHUNK_BYTES):
-                page += chunk
-                if len(page) > _PAGE_BYTES:
-                    raise OSError(f"a page of more than {_PAGE_BYTES} bytes")
-        return bytes(page), response.charset or "utf-8"
 
 
 def _text_of(error: Exception) -> str:

@@ -230,6 +230,8 @@ def find_sources(arguments: Iterable[str]) -> Sources:
             if not listing.files and not listing.failures and not _is_folder(name):
                 if len(names) == 1:
                     advice = "; * is the shell's: leave out the quotes" if "*" in name else ""
+                    if name.startswith(("http://", "https://")):
+                        advice = "; folders of web servers are not listed: name their files"
                     raise UsageError(f"{name}: no such file or folder{advice}")
                 failure = Failure(without_password(name), "no such file")
                 _count_missing(sources, name, failure, has_files=has_files)
