@@ -394,6 +394,26 @@ def test_damaged_files(tmp_path: Path, kept: int, capsys: pytest.CaptureFixture[
     assert not (tmp_path / "d" / "a.parquet").exists()
 
 
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("is_dictionary", [False, True])
+def test_pages_with_wrong_checksums(
+    tmp_path: Path, version: str, is_dictionary: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """pyarrow looks at none that it is not asked to: labels became others."""
+    (tmp_path / "s").mkdir()
+    table = pa.table({"image": [png()] * 4, "label": [f"label {i}" for i in range(4)]})
+    path = tmp_path / "s" / "a.parquet"
+    options = {"data_page_version": version, "use_dictionary": is_dictionary}
+    options |= {"compression": "none", "write_statistics": False}
+    pq.write_table(table, path, write_page_checksum=True, **options)
+    data = path.read_bytes()
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    for old, new in ((b"label 2", b"label 7"), (png()[-30:-20], bytes(10))):
+        path.write_bytes(data.replace(old, new, 1))
+        assert convert(tmp_path / "s", tmp_path / "d") == 2
+        assert "a damaged Parquet file: could not verify page integrity" in capsys.readouterr().err
+
+
 def test_files_behind_one_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The rows of the first one were read by the footer of the last one, which it fits."""
     path = tmp_path / "s" / "a.parquet"

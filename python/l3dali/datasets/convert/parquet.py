@@ -192,7 +192,7 @@ def open_file(source: BinaryIO, **options: Any) -> Any:
         raise needs("pyarrow", "Parquet") from None
     try:
         opened = {"buffer_size": 2**20, "pre_buffer": False, **options}
-        file = pyarrow.parquet.ParquetFile(source, **opened)
+        file = pyarrow.parquet.ParquetFile(source, page_checksum_verification=True, **opened)
     except (pyarrow.ArrowException, OSError) as error:
         raise ParquetError(f"not a whole Parquet file: {error}") from error
     source.seek(-_TAIL_BYTES, io.SEEK_END)
