@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import errno
 import io
 import os
@@ -120,6 +121,20 @@ def test_a_zip_archive_becomes_a_tar_file_and_back(tmp_path: Path) -> None:
     assert convert(tmp_path / "s", tmp_path / "again", *TO_TAR, "-j", 1) == 0
     for name in ("a.tar", "a.idx"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "d" / name).read_bytes()
+
+
+def test_odd_times_and_modes(tmp_path: Path) -> None:
+    """A time behind 2038 became 1970, and a mode of 0 another."""
+    (tmp_path / "s").mkdir()
+    with zipfile.ZipFile(tmp_path / "s" / "a.zip", "w") as archive:
+        info = zipfile.ZipInfo("a.txt", (2040, 1, 1, 0, 0, 0))
+        info.extra = b"UT\5\0\1" + b"\0\xe0\xaa\x83"  # 2040-01-01 without a sign
+        info.external_attr = stat.S_IFREG << 16
+        archive.writestr(info, b"")
+    assert convert(tmp_path / "s", tmp_path / "d", *TO_TAR) == 0
+    with tarfile.open(tmp_path / "d" / "a.tar") as archive:
+        (member,) = archive
+    assert (member.mode, member.mtime) == (0, calendar.timegm((2040, 1, 1, 0, 0, 0)))
 
 
 def test_the_index_says_where_members_lie(tmp_path: Path) -> None:

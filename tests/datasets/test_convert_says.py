@@ -590,7 +590,13 @@ def test_no_space_for_the_manifest(
     assert rows_of(tmp_path / "d").keys() == {"a.tar"}
 
 
-@pytest.mark.parametrize("name", ["a.tar.gz", "a.tbz2", "a.TXZ", "a.tar.zst", "a.tfrecord.gz"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("a.tar.gz", "a.tbz2", "a.TXZ", "a.tar.zst", "a.tar.Z", "a.tfrecord.gz", "a.tfrecord.xz"),
+        *("a.tfrecord-00000-of-00001.gz", "a.parquet.zst", "a.arrow.lz4", "a.zip.gz"),
+    ],
+)
 def test_compressed_shards(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / name).write_bytes(b"\x1f\x8b")

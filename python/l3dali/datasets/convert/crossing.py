@@ -68,7 +68,8 @@ def _as_tar(archive: zipfile.ZipFile, options: Options) -> Iterator[tar.Member]:
 
 def _tar_info(old: zipfile.ZipInfo) -> tarfile.TarInfo:
     info = tarfile.TarInfo(old.filename)
-    info.mode = stat.S_IMODE(old.external_attr >> 16) or (0o755 if old.is_dir() else 0o644)
+    mode = old.external_attr >> 16 or (0o755 if old.is_dir() else 0o644)
+    info.mode = stat.S_IMODE(mode)
     info.mtime = _time_of(old)
     if old.is_dir():
         info.type = tarfile.DIRTYPE
@@ -83,7 +84,9 @@ def _time_of(info: zipfile.ZipInfo) -> int:
     """Seconds since 1970; where the archive has local times alone, these as if they were UTC."""
     for kind, body in zip_archive.fields_of(info.extra):
         if kind.to_bytes(2, "little") == _TIME_EXTRA and len(body) >= 5 and body[0] & _HAS_MTIME:
-            return max(0, int.from_bytes(body[1:5], "little", signed=True))
+            seconds = int.from_bytes(body[1:5], "little", signed=True)
+            if seconds >= 0:
+                return seconds
     year, month, *rest = info.date_time
     return calendar.timegm((year, min(max(month, 1), 12), *rest))  # A damaged one has month 0.
 

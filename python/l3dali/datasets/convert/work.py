@@ -59,7 +59,10 @@ if TYPE_CHECKING:
 READ_SHARDS = "shards: .tar .tfrecord .parquet .arrow .zip"  # for people
 OWN_NAMES = (MANIFEST_NAME, REPORT_NAME, LOCK_NAME)
 _COMPRESSED_SHARD = re.compile(
-    r"\.(t(ar\.)?(gz|bz2?|xz|zst|lz4)|tfrecords?\.gz|tfrec\.gz)$", re.IGNORECASE
+    r"\.(t|((tar|tfrec(ords?)?|parquet|arrow|zip)(-\d+-of-\d+)?\.))"
+    r"(gz|bz2?|xz|zst|lz4|lz|lzma)$"
+    r"|\.tar\.(zstd|lzo|br|z)$",
+    re.IGNORECASE,
 )
 _RANGE = re.compile(r"\{([-+]?\d+)\.\.([-+]?\d+)(?:\.\.([-+]?\d+))?\}")
 _WITH_QUERY = re.compile(r"https?://[^?#]*[?#]")
