@@ -414,6 +414,25 @@ def test_pages_with_wrong_checksums(
         assert "a damaged Parquet file: could not verify page integrity" in capsys.readouterr().err
 
 
+def test_rows_that_pyarrow_does_not_reach(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At a page of a kind that it does not know, it ended without a word."""
+    (tmp_path / "s").mkdir()
+    path = tmp_path / "s" / "a.parquet"
+    table = pa.table({"image": [png()] * 4, "label": range(4)})
+    pq.write_table(table, path, row_group_size=2, use_dictionary=False)
+    data = path.read_bytes()
+    page = pq.read_metadata(path).row_group(1).column(0).data_page_offset
+    rows = data.rindex(b"\x16\x04", 0, -8)  # two, of the last row group
+    for place, old, new in ((page, b"\x15\0", b"\x15\x08"), (rows, b"\x16\x04", b"\x16\x02")):
+        assert data[place : place + 2] == old
+        path.write_bytes(data[:place] + new + data[place + 2 :])
+        assert convert(tmp_path / "s", tmp_path / "d") == 2
+        told = "a damaged Parquet file: it has not the rows that its footer names"
+        assert told in capsys.readouterr().err
+
+
 def test_files_behind_one_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The rows of the first one were read by the footer of the last one, which it fits."""
     path = tmp_path / "s" / "a.parquet"

@@ -257,7 +257,7 @@ def read_entries(source: BinaryIO, options: Options) -> Iterator[Rows]:
 def _read_rows(source: BinaryIO, file: Any, options: Options) -> Iterator[Rows]:
     import pyarrow
 
-    first_row = 0
+    first_row = end_row = 0
     claims = Claims(source)
     schema = file.schema
     columns = [schema.column(i) for i in range(len(schema))]
@@ -278,6 +278,10 @@ def _read_rows(source: BinaryIO, file: Any, options: Options) -> Iterator[Rows]:
                     _check_times(in_seconds)
                 yield rows_of(batch, group, first_row, options)
                 first_row += len(batch)
+            end_row += shape.num_rows
+        # pyarrow ends, without a word, where a page is of a kind that it does not know.
+        if {first_row, end_row} != {file.metadata.num_rows}:
+            raise ParquetError("a damaged Parquet file: it has not the rows that its footer names")
     except (pyarrow.ArrowException, OSError) as error:
         raise ParquetError(f"a damaged Parquet file: {error}") from error
 
