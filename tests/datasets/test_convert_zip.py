@@ -301,6 +301,28 @@ def test_damage(
     refused(tmp_path, data, reason, capsys)
 
 
+@pytest.mark.parametrize("is_64", [False, True])
+def test_members_that_a_damaged_directory_loses(
+    tmp_path: Path, is_64: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """zipfile reads the directory as long as it goes, and ended at a comment that is too long."""
+    if is_64:
+        monkeypatch.setattr("zipfile.ZIP_FILECOUNT_LIMIT", 1)
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in "abc":
+            archive.writestr(name, name)
+    data = bytearray(file.getvalue())
+    if is_64:
+        assert data[-98:-94] == b"PK\6\6"
+        data[-14:-10] = b"\xff" * 4  # The number is in the other record.
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.zip").write_bytes(data)
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    data[data.index(b"PK\1\2") + 33] ^= 1  # the length of a comment
+    refused(tmp_path, bytes(data), "a damaged directory: it has not the members", capsys)
+
+
 def test_zeros_behind_the_end(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "a.zip").write_bytes(WHOLE + bytes(99))

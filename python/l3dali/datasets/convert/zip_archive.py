@@ -35,7 +35,7 @@ _FREE_L3_BYTES = 2**26  # of an L3 file that takes little in the archive
 MAX_L3_TIMES = 100  # that a larger one may be larger than what it takes there
 MAX_TIMES = 1100  # that the members may be larger than the archive; deflate reaches 1,032
 _STARTS = (b"PK\3\4", b"PK\5\6")  # of a member, and of an archive without any
-_END_BYTES, _MOST_END_BYTES = 18, 22 + 2**16  # behind its start before the comment; in all
+_END_BYTES, _MOST_END_BYTES = 18, 98 + 2**16  # behind its start before the comment; in all
 _LOCAL_BYTES = 30  # of a member's header before its name
 _ENCRYPTED = 1
 # Of others zipfile unpacks all that some bytes hold at once: of bzip2, a million times as many.
@@ -176,7 +176,13 @@ def opened(source: BinaryIO) -> Iterator[zipfile.ZipFile]:
             info.filename = _name_of(info)
         size = source.seek(0, io.SEEK_END)
         source.seek(max(0, size - _MOST_END_BYTES))
-        _, _, end = source.read().rpartition(_STARTS[1])
+        before, _, end = source.read().rpartition(_STARTS[1])
+        count = end[6:8]
+        if count == b"\xff\xff" and before[-20:-16] == b"PK\6\7":
+            count = before[-44:-36]  # of ZIP64
+        # zipfile does not look at it. Archives of more members without ZIP64 have the rest alone.
+        if (len(archive.infolist()) - int.from_bytes(count, "little")) % 2**16:
+            raise ZipError("a damaged directory: it has not the members that its end counts")
         if end[_END_BYTES + len(archive.comment) :].strip(b"\0"):
             raise ZipError("data behind the end of the archive")
         if min((info.header_offset for info in archive.infolist()), default=archive.start_dir):
