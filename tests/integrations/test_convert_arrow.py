@@ -319,6 +319,20 @@ def test_data_behind_the_end(
         assert told.count("a.arrow: data ") == 2
 
 
+def test_a_footer_that_names_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One bit of it was enough: a table without rows came out."""
+    path = tmp_path / "s" / "a.arrow"
+    write_arrow(path, "file")
+    data = bytearray(path.read_bytes())
+    root = len(data) - 10 - int.from_bytes(data[-10:-6], "little")
+    root += int.from_bytes(data[root : root + 4], "little")
+    table = root - int.from_bytes(data[root : root + 4], "little", signed=True)
+    data[table + 8 : table + 12] = bytes(4)  # where dictionaries and batches are listed
+    path.write_bytes(data)
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert "data that the footer does not name" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("writer", ["a bare schema", "padding"])
 @pytest.mark.parametrize("count", [0, COUNT])
 def test_beginnings_of_files(tmp_path: Path, writer: str, count: int) -> None:

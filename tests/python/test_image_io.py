@@ -2119,7 +2119,14 @@ def test_images_behind_one_another_are_refused(suffix: str) -> None:
 
 @pytest.mark.parametrize("suffix", [".png", ".jpg", ".webp", ".bmp", ".tif", ".j2k"])
 @pytest.mark.parametrize("padding", [b"\0\r\n", bytes(4000)])
-def test_images_behind_padding_are_refused(suffix: str, padding: bytes) -> None:
+@pytest.mark.parametrize("step", [None, 64])
+def test_images_behind_padding_are_refused(
+    suffix: str, padding: bytes, step: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one step, Ctrl-C waited for a GB behind a JPEG: 10 s."""
+    if step is not None:
+        monkeypatch.setattr("l3dali.images.headers._STEP", step)
+    read_header(_streamed(suffix) + padding)
     with pytest.raises(ImageError, match="several images in one file"):
         read_header(_streamed(suffix) + padding + _streamed(suffix))
     with pytest.raises(ImageError, match="several images in one file"):

@@ -122,13 +122,13 @@ def read_header(data: bytes) -> Header:
 
 # Where an image ends and the next begins, as streams of images have it. Compressed data hold none
 # of these ends, but for a chance of 2^-96 in PNG.
-_NEXT_PNG = re.compile(rb"IEND\xaeB`\x82[\0\r\n]*\x89PNG\r\n\x1a\n")
-_NEXT_JPEG = re.compile(rb"\xff\xd9[\0\r\n\xff]*(?=\xff\xd8\xff)")
-_NEXT_JPEG2000 = re.compile(rb"\xff\xd9[\0\r\n]*(?:\xff\x4f\xff\x51|\x0cjP  )")
-_NEXT_WEBP = re.compile(rb"[\0\r\n]*RIFF....WEBP", re.DOTALL)
+_NEXT_PNG = re.compile(rb"IEND\xaeB`\x82[\0\r\n]{0,65536}\x89PNG\r\n\x1a\n")
+_NEXT_JPEG2000 = re.compile(rb"\xff\xd9[\0\r\n]{0,65536}(?:\xff\x4f\xff\x51|\x0cjP  )")
+_NEXT_WEBP = re.compile(rb"RIFF....WEBP", re.DOTALL)
 # A BMP's second header begins with its own size.
-_NEXT_BMP = re.compile(rb"[\0\r\n]*BM.{12}[\x0c-\x7c]\0\0\0", re.DOTALL)
-_NEXT_TIFF = re.compile(rb"[\0\r\n]*(?:II[*+]\0|MM\0[*+])")
+_NEXT_BMP = re.compile(rb"BM.{12}[\x0c-\x7c]\0\0\0", re.DOTALL)
+_NEXT_TIFF = re.compile(rb"II[*+]\0|MM\0[*+]")
+_STEP, _LONGEST = 2**24, 2**17  # bytes between looks for interrupts; of what is found
 _JPEG_GROUPS = (b"MPF\0", b"Container:Directory")  # that are read as their first image
 _JPEGXL_ALIKE_BYTES = 8  # at the start of images of one size and kind, or of boxes
 
@@ -136,27 +136,52 @@ _JPEGXL_ALIKE_BYTES = 8  # at the start of images of one size and kind, or of bo
 def _has_another_behind(data: bytes, format: str) -> bool:
     """Whether one of the same format follows; readers of netpbm and TIFF judge that."""
     if format == "png":
-        return _NEXT_PNG.search(data) is not None
+        return _search(_NEXT_PNG, data) is not None
     if format == "jpeg":  # It may hold previews, and cameras put some, and depths, behind it.
-        if _NEXT_JPEG.search(data) is None or any(mark in data for mark in _JPEG_GROUPS):
+        end = _scans_and_end(data)[1] + 2
+        start = behind_padding(data, end, b"\0\r\n\xff") - 1
+        if start < end or not data.startswith(b"\xff\xd8\xff", start):
             return False
-        found = _NEXT_JPEG.match(data, _scans_and_end(data)[1])
+        if any(_count(mark, data) for mark in _JPEG_GROUPS):
+            return False
         with suppress(ImageError):  # What follows names no size.
-            return (
-                found is not None
-                and _jpeg_frame(data)[1:3] == _jpeg_frame(data[found.end() :])[1:3]
-            )
+            return _jpeg_frame(data)[1:3] == _jpeg_frame(data[start:])[1:3]
         return False
     if format == "jpeg2000":
-        images = data.count(b"jp2c") > 1 and sum(kind == b"jp2c" for kind, _, _ in boxes(data))
-        return images > 1 or _NEXT_JPEG2000.search(data) is not None
+        images = _count(b"jp2c", data) > 1 and sum(kind == b"jp2c" for kind, _, _ in boxes(data))
+        return images > 1 or _search(_NEXT_JPEG2000, data) is not None
     if format == "jpegxl":  # No length is told.
         return data.find(data[:_JPEGXL_ALIKE_BYTES], 1) >= 0
     if format == "webp":
         end = 8 + int.from_bytes(data[4:8], "little")
-        return _NEXT_WEBP.match(data, end + end % 2) is not None
+        return _NEXT_WEBP.match(data, behind_padding(data, end + end % 2)) is not None
     end = int.from_bytes(data[2:6], "little")
-    return format == "bmp" and end > 2 and _NEXT_BMP.match(data, end) is not None
+    if format != "bmp" or end <= 2:
+        return False
+    return _NEXT_BMP.match(data, behind_padding(data, end)) is not None
+
+
+def _search(pattern: re.Pattern[bytes], data: bytes, start: int = 0) -> re.Match[bytes] | None:
+    """As the method does, but with steps between which signals are heard."""
+    for at in range(start, len(data), _STEP):
+        if found := pattern.search(data, at, at + _STEP + _LONGEST):
+            return found
+    return None
+
+
+def _count(mark: bytes, data: bytes) -> int:
+    """The same of `bytes.count`."""
+    ends = range(_STEP + len(mark) - 1, len(data) + _STEP, _STEP)
+    return sum(data.count(mark, max(0, end - _STEP - len(mark) + 1), end) for end in ends)
+
+
+def behind_padding(data: bytes, start: int, padding: bytes = b"\0\r\n") -> int:
+    """Where the first other byte is; in steps, too."""
+    for at in range(start, len(data), _STEP):
+        piece = data[at : at + _STEP]
+        if rest := len(piece.lstrip(padding)):
+            return at + len(piece) - rest
+    return max(start, len(data))
 
 
 def unreadable(error: Exception) -> ImageError:
@@ -227,7 +252,7 @@ _ICC_PART = b"ICC_PROFILE\0"
 def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Of each segment of a JPEG its marker, where its body begins, and where that should end."""
     at = 2
-    while found := _JPEG_MARKER.search(data, at):
+    while found := _search(_JPEG_MARKER, data, at):
         begin = found.end() + 2
         at = found.end() + int.from_bytes(data[found.end() : begin], "big")
         yield found[0][1], begin, at
@@ -264,7 +289,7 @@ def jpeg_icc(data: bytes) -> bytes | None:
 
 def _check_scans(data: bytes) -> None:
     """Refuses a JPEG of too many."""
-    if data.count(b"\xff\xda") > _MOST_SCANS and _scans_and_end(data)[0] > _MOST_SCANS:
+    if _count(b"\xff\xda", data) > _MOST_SCANS and _scans_and_end(data)[0] > _MOST_SCANS:
         raise ImageError(f"a JPEG of more than {_MOST_SCANS} scans")
 
 
@@ -804,7 +829,7 @@ def open_tiff(data: bytes) -> Iterator[tifffile.TiffPage]:
 
 def _has_tiff_behind(data: bytes, start: int, page: tifffile.TiffPage) -> bool:
     """Whether another one begins at `start`, or one of the same size anywhere behind."""
-    if _NEXT_TIFF.match(data, start):
+    if _NEXT_TIFF.match(data, behind_padding(data, start)):
         return True
     # Directories and copies of this one may lie there too. A next one has a header, then a size.
     header = data.find(data[:4], start)

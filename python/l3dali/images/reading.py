@@ -37,6 +37,7 @@ from l3dali.images.geometry import (
 from l3dali.images.headers import (
     MAX_METADATA_BYTES,
     ImageError,
+    behind_padding,
     check_jpeg2000,
     jpeg2000_extra_samples,
     jpeg2000_icc,
@@ -599,7 +600,7 @@ def _tiff_colors(colormap: Image) -> Image:
     return high.astype(np.uint8) if not low.any() or np.array_equal(low, high) else colors
 
 
-_NETPBM_NEXT = re.compile(rb"\s*P[1-7]\s")
+_NETPBM_NEXT = re.compile(rb"P[1-7]\s")
 _PAM_TYPES = {"", "BLACKANDWHITE", "GRAYSCALE", "RGB"}
 _PAM_TYPES |= {f"{name}_ALPHA" for name in _PAM_TYPES if name}
 
@@ -621,7 +622,7 @@ def _read_netpbm(data: bytes, palette: Palette) -> Picture:
             behind = text[max(0, text.find(b"P")) :]
         else:
             behind = data[file.dataoffset + file.height * row_bytes :]
-        if not one or _NETPBM_NEXT.match(behind):
+        if not one or _NETPBM_NEXT.match(behind, behind_padding(behind, 0, b" \t\n\r\f\v")):
             raise ImageError("several images in one file; L3 holds single images")
         if pixels.dtype == bool:  # PBM counts ink. Its PAM variant has samples, 0 and 1.
             pixels = np.where(pixels, np.uint8(0), np.uint8(255))

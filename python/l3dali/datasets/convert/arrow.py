@@ -19,6 +19,7 @@ from l3dali.datasets.convert.arrow_messages import (
     Message,
     behind_messages,
     footer_blocks,
+    holds_values,
     is_end,
     read_message,
 )
@@ -181,9 +182,10 @@ def _opened(source: BinaryIO) -> tuple[Any, Iterator[Any], Any]:
 
 def _batches_of_file(source: BinaryIO, reader: Any, limit: _Limit) -> Iterator[Any]:
     behind = behind_messages(source)
-    is_one = (
-        is_end(source, *behind) if behind else not has_behind(source, 1, _FILE_START + bytes(2))
-    )
+    if behind:
+        is_one = is_end(source, *behind)
+    else:
+        is_one = not (has_behind(source, 1, _FILE_START + bytes(2)) or holds_values(source))
     if not is_one:
         raise ArrowError("data that the footer does not name: files behind one another?")
     for place in footer_blocks(source, DICTIONARY):

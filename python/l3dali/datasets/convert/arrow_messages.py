@@ -6,6 +6,7 @@ https://arrow.apache.org/docs/format/Columnar.html#serialization-and-interproces
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ _OLD_COMPRESSION = b"ARROW:experimental_compression"
 _BUFFER = struct.Struct("<qq")
 _BLOCKS = {DICTIONARY: 2, RECORD_BATCH: 3}  # fields of a footer, by kind of message
 _CHUNK_BYTES = 2**20
+_FILE_START_BYTES = 8
 _BLOCK = struct.Struct("<qi4xq")  # of a footer: place, size of the metadata, of the body
 _AS_IT_IS = -1  # the size that a buffer says which is not compressed
 
@@ -93,6 +95,17 @@ def behind_messages(source: BinaryIO) -> tuple[int, int] | None:
     footer, start = _footer(source)
     ends = [sum(block) for kind in _BLOCKS.values() for block in footer.items(kind, _BLOCK)]
     return (max(ends), start) if ends else None
+
+
+def holds_values(source: BinaryIO) -> bool:
+    """Whether messages of values follow the start of a file, whatever its footer names."""
+    at = _FILE_START_BYTES
+    with suppress(struct.error):  # The schema may lack its size.
+        while message := read_message(source, at):
+            if message.kind in _BLOCKS:
+                return True
+            at = message.end
+    return False
 
 
 def is_end(source: BinaryIO, start: int, end: int) -> bool:

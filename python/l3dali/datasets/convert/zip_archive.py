@@ -177,11 +177,11 @@ def opened(source: BinaryIO) -> Iterator[zipfile.ZipFile]:
         size = source.seek(0, io.SEEK_END)
         source.seek(max(0, size - _MOST_END_BYTES))
         before, _, end = source.read().rpartition(_STARTS[1])
-        count = end[6:8]
-        if count == b"\xff\xff" and before[-20:-16] == b"PK\6\7":
-            count = before[-44:-36]  # of ZIP64
+        total = end[6:8]
+        if total == b"\xff\xff" and before[-20:-16] == b"PK\6\7":
+            total = before[-44:-36]  # of ZIP64
         # zipfile does not look at it. Archives of more members without ZIP64 have the rest alone.
-        if (len(archive.infolist()) - int.from_bytes(count, "little")) % 2**16:
+        if (len(archive.infolist()) - int.from_bytes(total, "little")) % 2**16:
             raise ZipError("a damaged directory: it has not the members that its end counts")
         if end[_END_BYTES + len(archive.comment) :].strip(b"\0"):
             raise ZipError("data behind the end of the archive")
