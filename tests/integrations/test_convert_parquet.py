@@ -701,6 +701,23 @@ def test_times_of_96_bits(
     )
 
 
+def test_times_of_96_bits_in_other_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyarrow cuts a batch of more than 2 GiB, but not that of its times: rows were lost."""
+    path = tmp_path / "a.parquet"
+    times = pa.array([NEAR] * 8, pa.timestamp("ns"))
+    pq.write_table(pa.table({"t": times}), path, use_deprecated_int96_timestamps=True)
+    whole = pq.ParquetFile.iter_batches
+
+    def cut(file: Any, *, columns: Any = None, **rows: Any) -> Any:
+        for batch in whole(file, columns=columns, **rows):
+            parts = 1 if columns else 2
+            yield from (batch.slice(i * 8 // parts, 8 // parts) for i in range(parts))
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", cut)
+    with path.open("rb") as file:
+        assert sum(len(each.batch) for each in parquet.read_entries(file, Options())) == 8
+
+
 def test_few_values_of_many_rows_are_read_together(tmp_path: Path) -> None:
     source = tmp_path / "a.parquet"
     pq.write_table(

@@ -14,7 +14,7 @@ import re
 import resource
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import chain, islice, pairwise, repeat
+from itertools import chain, islice, pairwise
 from multiprocessing import current_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -271,13 +271,13 @@ def _read_rows(source: BinaryIO, file: Any, options: Options) -> Iterator[Rows]:
             row_bytes = max(1, group_bytes // max(1, shape.num_rows))
             count = min(max(1, _BATCH_BYTES // row_bytes), _BATCH_ROWS, _most_rows(source, shape))
             rows = {"batch_size": count, "row_groups": [group]}
-            seconds = times.iter_batches(columns=old_times, **rows) if times else repeat(None)
-            for batch, in_seconds in zip(file.iter_batches(**rows), seconds):  # noqa: B905
+            for batch in file.iter_batches(**rows):
                 claims.count(batch)
-                if in_seconds is not None:
-                    _check_times(in_seconds)
                 yield rows_of(batch, group, first_row, options)
                 first_row += len(batch)
+            # Behind the rows, which have been judged, and apart: pyarrow may cut them elsewhere.
+            for in_seconds in times.iter_batches(columns=old_times, **rows) if times else ():
+                _check_times(in_seconds)
             end_row += shape.num_rows
         # pyarrow ends, without a word, where a page is of a kind that it does not know.
         if {first_row, end_row} != {file.metadata.num_rows}:
