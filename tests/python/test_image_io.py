@@ -2118,7 +2118,7 @@ def test_images_behind_one_another_are_refused(suffix: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".png", ".jpg", ".webp", ".bmp", ".tif", ".j2k"])
-@pytest.mark.parametrize("padding", [b"\0\r\n", bytes(4000)])
+@pytest.mark.parametrize("padding", [b"\0\r\n", bytes(4000), *map(bytes, range(65535, 65538))])
 @pytest.mark.parametrize("step", [None, 64])
 def test_images_behind_padding_are_refused(
     suffix: str, padding: bytes, step: int | None, monkeypatch: pytest.MonkeyPatch

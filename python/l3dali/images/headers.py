@@ -122,8 +122,11 @@ def read_header(data: bytes) -> Header:
 
 # Where an image ends and the next begins, as streams of images have it. Compressed data hold none
 # of these ends, but for a chance of 2^-96 in PNG.
-_NEXT_PNG = re.compile(rb"IEND\xaeB`\x82[\0\r\n]{0,65536}\x89PNG\r\n\x1a\n")
-_NEXT_JPEG2000 = re.compile(rb"\xff\xd9[\0\r\n]{0,65536}(?:\xff\x4f\xff\x51|\x0cjP  )")
+# Of more padding only the start is looked for.
+_PNG, _JPEG2000 = rb"\x89PNG\r\n\x1a\n", rb"(?:\xff\x4f\xff\x51|\x0cjP  )"
+_FAR = rb"|[\0\r\n]{65536})"
+_NEXT_PNG = re.compile(rb"IEND\xaeB`\x82(?:[\0\r\n]{0,65535}(" + _PNG + rb")" + _FAR)
+_NEXT_JPEG2000 = re.compile(rb"\xff\xd9(?:[\0\r\n]{0,65535}(" + _JPEG2000 + rb")" + _FAR)
 _NEXT_WEBP = re.compile(rb"RIFF....WEBP", re.DOTALL)
 # A BMP's second header begins with its own size.
 _NEXT_BMP = re.compile(rb"BM.{12}[\x0c-\x7c]\0\0\0", re.DOTALL)
@@ -136,7 +139,7 @@ _JPEGXL_ALIKE_BYTES = 8  # at the start of images of one size and kind, or of bo
 def _has_another_behind(data: bytes, format: str) -> bool:
     """Whether one of the same format follows; readers of netpbm and TIFF judge that."""
     if format == "png":
-        return _search(_NEXT_PNG, data) is not None
+        return _is_found(_NEXT_PNG, re.compile(_PNG), data)
     if format == "jpeg":  # It may hold previews, and cameras put some, and depths, behind it.
         end = _scans_and_end(data)[1] + 2
         start = behind_padding(data, end, b"\0\r\n\xff") - 1
@@ -149,7 +152,7 @@ def _has_another_behind(data: bytes, format: str) -> bool:
         return False
     if format == "jpeg2000":
         images = _count(b"jp2c", data) > 1 and sum(kind == b"jp2c" for kind, _, _ in boxes(data))
-        return images > 1 or _search(_NEXT_JPEG2000, data) is not None
+        return images > 1 or _is_found(_NEXT_JPEG2000, re.compile(_JPEG2000), data)
     if format == "jpegxl":  # No length is told.
         return data.find(data[:_JPEGXL_ALIKE_BYTES], 1) >= 0
     if format == "webp":
@@ -167,6 +170,16 @@ def _search(pattern: re.Pattern[bytes], data: bytes, start: int = 0) -> re.Match
         if found := pattern.search(data, at, at + _STEP + _LONGEST):
             return found
     return None
+
+
+def _is_found(pattern: re.Pattern[bytes], start: re.Pattern[bytes], data: bytes) -> bool:
+    """Whether an end and a start with padding between, of any length, are there."""
+    at = 0
+    while found := _search(pattern, data, at):
+        at = behind_padding(data, found.end())
+        if found[1] or start.match(data, at):
+            return True
+    return False
 
 
 def _count(mark: bytes, data: bytes) -> int:
