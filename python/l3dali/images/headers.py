@@ -184,8 +184,8 @@ def _is_found(pattern: re.Pattern[bytes], start: re.Pattern[bytes], data: bytes)
 
 def _count(mark: bytes, data: bytes) -> int:
     """The same of `bytes.count`."""
-    ends = range(_STEP + len(mark) - 1, len(data) + _STEP, _STEP)
-    return sum(data.count(mark, max(0, end - _STEP - len(mark) + 1), end) for end in ends)
+    more = _STEP + len(mark) - 1
+    return sum(data.count(mark, at, at + more) for at in range(0, len(data), _STEP))
 
 
 def behind_padding(data: bytes, start: int, padding: bytes = b"\0\r\n") -> int:
