@@ -390,6 +390,15 @@ def test_large_images_have_overviews(tmp_path: Path, large: Path) -> None:
     assert client.ask("thumbnail/0")[0] == 200
 
 
+def test_overviews_have_the_colours_of_a_palette(tmp_path: Path, large: Path) -> None:
+    red = bytes([255, 0, 0, 255])
+    l3dali.imwrite(large, np.ones((300, 300), np.uint8), labels=True, palette=bytes(4) + red)
+    client = Client(tmp_path, large)
+    assert _wait(client)["error"] == ""
+    with Image.open(io.BytesIO(client.ask("thumbnail/0")[1])) as shown:
+        assert shown.convert("RGBA").getpixel((9, 9)) == (255, 0, 0, 255)
+
+
 def test_tiles_of_overviews(tmp_path: Path, large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overviews, "_FIRST_LEVEL", 1)
     client = Client(tmp_path, large)

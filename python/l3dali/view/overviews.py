@@ -138,7 +138,9 @@ class Overviews:
 
         window = (0, 0, info.height, info.width)
         pixels = shrunk(data, window, 2**level, channels=channels, labels=info.labels, on_part=tell)
-        overview = codec.encode(pixels, layout="HWC", coding="packed", labels=info.labels)
+        overview = codec.encode(
+            pixels, layout="HWC", coding="packed", labels=info.labels, palette=info.palette
+        )
         del pixels
         self._drop(self._kept_bytes - len(overview))
         codec.write_atomically(self._path(key), overview)
