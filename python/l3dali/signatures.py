@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 L3_SIGNATURE = b"\x8bL3F\r\n\x1a\n"
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _RIFF = b"RIFF"  # and WEBP behind its size
@@ -20,6 +22,9 @@ SIGNATURES: dict[str, tuple[bytes, ...]] = {
     "netpbm": _NETPBM,
 }
 _SHORT_SIGNATURES = (b"BM", JPEGXL_CODESTREAM, *_NETPBM)
+# More of headers that begin with these: of BMP what is reserved, and a size; sizes or words of
+# netpbm. Lists of points in text may begin as netpbm in digits.
+_SURE = re.compile(rb"(?s:BM.{4}\0{4}.{4})[\x0c(48@l|]\0|P[4-6]\s+(?:#|\d+\s+(?:#|\d))|P7\n[#A-Z]")
 # What `format_of` gives, by signature; small images ask it often.
 _BY_FIRST_BYTE: dict[bytes, list[tuple[bytes, tuple[str, bool]]]] = {}
 for _name, _signatures in SIGNATURES.items():
@@ -56,7 +61,8 @@ def format_of(data: bytes) -> tuple[str, bool]:
         return "", False
     for signature, found in _BY_FIRST_BYTE.get(data[:1], ()):
         if data.startswith(signature):
-            return found
+            name, is_sure = found
+            return name, is_sure or bool(_SURE.match(data))
     return "", False
 
 

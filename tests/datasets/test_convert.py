@@ -1813,6 +1813,39 @@ def test_archives_in_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "behind the end mark" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("format", ["BMP", "PPM"])
+@pytest.mark.parametrize("on_error", ["keep", "drop"])
+def test_damage_of_images_with_short_signatures(
+    tmp_path: Path, format: str, on_error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their names say nothing, and text that begins so is none."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(image()).save(file, format)
+    data = file.getvalue()
+    texts = {"0.txt": b"BMW, parked", "1.txt": b"P1 12 14\nP2 15 18", "2.txt": b"P5 is a pipe"}
+    images = {"3.image": data, "4.image": data[: len(data) // 2]}
+    write_tar(tmp_path / "s" / "a.tar", [*texts.items(), *images.items()])
+    assert convert(tmp_path / "s", tmp_path / "d", "--on-error", on_error) == 2
+    assert "a.tar: 4.image: " in capsys.readouterr().err
+    kept = ["4.image"] * (on_error == "keep")
+    assert [name for name, _ in data_of(tmp_path / "d" / "a.tar")] == [*texts, "3.image.l3", *kept]
+
+
+def test_a_tar_whose_rest_is_zeros(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a download leaves it that made room for the whole file and was interrupted."""
+    source = write_tar(tmp_path / "s" / "a.tar", samples(3))
+    size = source.stat().st_size
+    data = source.read_bytes().rstrip(b"\0")
+    whole = -(-len(data) // 512) * 512 + 2**20
+    for zeros in (0, 1):
+        os.truncate(source, whole + zeros)
+        assert convert(source, tmp_path / "d") == 2 * zeros
+    assert "1048577 bytes of zeros at the end" in capsys.readouterr().err
+    assert size < whole
+
+
 def test_an_empty_shard(tmp_path: Path) -> None:
     source = write_tar(tmp_path / "s" / "a.tar", [])
     assert convert(source, tmp_path / "d") == 0

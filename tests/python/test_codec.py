@@ -565,7 +565,7 @@ def test_window_reads_only_the_tiles_it_touches(tiled: tuple[Image, bytes]) -> N
         ("JPEG", "a JPEG file, not an L3 image: l3 encode makes one of it"),
         ("WebP", "a WebP file, not an L3 image: l3 encode makes one of it"),
         ("TIFF", "a TIFF file, not an L3 image: l3 encode makes one of it"),
-        ("BMP", "not an L3 image, perhaps a BMP file: l3 encode makes one of it"),
+        ("BMP", "a BMP file, not an L3 image: l3 encode makes one of it"),
         ("GIF", "a GIF file, not an L3 image: make a PNG of it, and l3 encode that"),
         ("AVIF", "an AVIF file, not an L3 image: make a PNG of it, and l3 encode that"),
     ],

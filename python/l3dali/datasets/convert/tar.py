@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".tar",)
 
 _BLOCK = tarfile.BLOCKSIZE
+_MOST_PADDING = 2**20  # behind the last member; tapes have such records
 SPOOLED_BYTES = 8 * 2**20  # a member that is no image and larger than this waits on disk
 _SMALL_BYTES = 2**16  # of a member that is written at once
 _MAX_HEADER_BYTES = 2**24
@@ -110,9 +111,13 @@ def read_entries(source: HashedReader, options: Options) -> Iterator[Member]:
         raise TarError("a truncated tar file: it ends within a header")
     if any(end):
         raise TarError(f"a damaged tar file: no header at byte {source.bytes - len(end)}")
+    zeros = len(end)
     while padding := source.read(_BLOCK * 128):
         if any(padding):
             raise TarError("data behind the end mark: archives in one file are not supported")
+        zeros += len(padding)
+    if zeros > _MOST_PADDING:
+        raise TarError(f"{zeros} bytes of zeros at the end: a tar file that was not written whole?")
 
 
 class _Info(tarfile.TarInfo):
