@@ -24,7 +24,7 @@ SIGNATURES: dict[str, tuple[bytes, ...]] = {
 _SHORT_SIGNATURES = (b"BM", JPEGXL_CODESTREAM, *_NETPBM)
 # More of headers that begin with these: of BMP what is reserved, and a size; sizes or words of
 # netpbm. Lists of points in text may begin as netpbm in digits.
-_SURE = re.compile(rb"(?s:BM.{4}\0{4}.{4})[\x0c(48@l|]\0|P[4-6]\s+(?:#|\d+\s+(?:#|\d))|P7\n[#A-Z]")
+_SURE = re.compile(rb"(?s:BM.{4}\0{4}.{4})[\x0c(48@l|]\0|P[4-6]\n(?:#|\d+\s+\d)|P7\n(?:#|[A-Z]+ )")
 # What `format_of` gives, by signature; small images ask it often.
 _BY_FIRST_BYTE: dict[bytes, list[tuple[bytes, tuple[str, bool]]]] = {}
 for _name, _signatures in SIGNATURES.items():

@@ -1824,7 +1824,7 @@ def test_damage_of_images_with_short_signatures(
     file = io.BytesIO()
     Image.fromarray(image()).save(file, format)
     data = file.getvalue()
-    texts = {"0.txt": b"BMW, parked", "1.txt": b"P1 12 14\nP2 15 18", "2.txt": b"P5 is a pipe"}
+    texts = {"0.txt": b"BMW, parked", "1.txt": b"P1 12 14\nP2 15 18", "2.txt": b"P5 34 1"}
     images = {"3.image": data, "4.image": data[: len(data) // 2]}
     write_tar(tmp_path / "s" / "a.tar", [*texts.items(), *images.items()])
     assert convert(tmp_path / "s", tmp_path / "d", "--on-error", on_error) == 2
