@@ -1095,21 +1095,26 @@ def test_what_failed_for_want_of_memory_or_a_package_is_tried_again(
     write_tar(tmp_path / "s" / "a.tar", samples(2))
     (tmp_path / "s" / "b.png").write_bytes(png(7))
     write_tar(tmp_path / "s" / "damaged.tar", [("0.jpg", b"\xff\xd8\xff and no more")])
+    # Its two bytes do not say for sure that it is an image.
+    jxl = bytes(imagecodecs.jpegxl_encode(image(), lossless=True, usecontainer=False))
+    write_tar(tmp_path / "s" / "c.tar", [("0.image", jxl)])
     command = (tmp_path / "s", tmp_path / "d", "-j", 1, "--on-error", choice)
     with monkeypatch.context() as patch:
-        patch.setitem(reading._READERS, "png", read)
+        for format in ("png", "jpegxl"):
+            patch.setitem(reading._READERS, format, read)
         if error is OSError:  # as of WebP and JPEG: whoever looks finds none
             header = replace(read_header(png()), read_bytes=2**62)
-            patch.setitem(headers._READERS, "png", lambda _: header)
+            for format in ("png", "jpegxl"):
+                patch.setitem(headers._READERS, format, lambda _: header)
         assert convert(*command) == 2
     found = {name: row.transient for name, row in rows_of(tmp_path / "d").items()}
     reason = "package" if error is ModuleNotFoundError else "memory"
-    assert found.items() >= {("a.tar", reason), ("b.png", reason)}
+    assert found.items() >= {("a.tar", reason), ("b.png", reason), ("c.tar", reason)}
     capsys.readouterr()
     assert convert(*command) == 2
     printed = capsys.readouterr()
     assert "broken data" not in printed.err
-    assert "2 of them in this run" in printed.out
+    assert "3 of them in this run" in printed.out
     assert read_tar(tmp_path / "d" / "a.tar")[1][0] == "0000.l3"
     assert convert(*command) == 2
     assert "nothing to do" in capsys.readouterr().out

@@ -372,8 +372,11 @@ def failed_outcome(
     choice: Choice | None = None,
     transient: str = "",
 ) -> Outcome | None:
-    """What becomes of an image that cannot be converted; None if it may be none."""
-    if not (format_of(blob.data)[1] or has_image_suffix(blob.name, options)):
+    """What becomes of an image that cannot be converted; None if it may be none.
+
+    What failed for another reason than damage counts as one.
+    """
+    if not (transient or format_of(blob.data)[1] or has_image_suffix(blob.name, options)):
         return None
     format, size = _format_name(blob), len(blob.data)
     return Outcome(format, size, choice or Choice(), failure=reason, transient=transient)

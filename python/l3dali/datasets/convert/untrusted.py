@@ -54,9 +54,10 @@ def convert_untrusted(
             with borrowed(_idle) as child:
                 outcome: Outcome | None = child.call(_convert, blob, options, threads, check=check)
         except ChildDiedError as error:
-            outcome = failed_outcome(blob, options, f"the process that read it {error}")
             if error.code == -signal.SIGKILL:  # By the system, which was short of memory: no limit.
                 transient = "memory"
+            reason = f"the process that read it {error}"
+            outcome = failed_outcome(blob, options, reason, transient=transient)
             if error.code == -signal.SIGALRM:  # All may have been stopped meanwhile, as by Ctrl-Z.
                 continue
         break
