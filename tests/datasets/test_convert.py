@@ -819,16 +819,16 @@ def test_more_jobs_than_files_may_be_open(tmp_path: Path, limit: str) -> None:
         assert "pymp" not in run.stderr  # its folder, which stayed where files were still open
 
 
-def test_pyramids_are_copied(tmp_path: Path) -> None:
-    """A TIFF of smaller copies alone, as GDAL puts it beside an image, was a damaged image."""
+def test_what_gdal_has_beside_an_image_is_copied(tmp_path: Path) -> None:
+    """TIFFs of smaller copies alone, or of a mask, as GDAL puts them beside an image."""
     tifffile = pytest.importorskip("tifffile")
     (tmp_path / "s").mkdir()
-    for name, kind in (("a.tif", 0), ("a.tif.ovr", 1)):
+    for name, kind in (("a.tif", 0), ("a.tif.ovr", 1), ("a.tif.msk", 0), ("b.msk", 0)):
         tifffile.imwrite(tmp_path / "s" / name, np.zeros((9, 9), np.uint8), subfiletype=kind)
     assert convert(tmp_path / "s", tmp_path / "d") == 0
-    pyramid = (tmp_path / "s" / "a.tif.ovr").read_bytes()
-    assert (tmp_path / "d" / "a.tif.ovr").read_bytes() == pyramid
-    assert files_below(tmp_path / "d") == {"a.l3", "a.tif.ovr"}
+    for name in ("a.tif.ovr", "a.tif.msk"):
+        assert (tmp_path / "d" / name).read_bytes() == (tmp_path / "s" / name).read_bytes()
+    assert files_below(tmp_path / "d") == {"a.l3", "a.tif.ovr", "a.tif.msk", "b.msk.l3"}
 
 
 def test_results_have_the_readers_of_their_sources(tmp_path: Path) -> None:

@@ -42,7 +42,8 @@ HEAD_BYTES = 16  # enough for `format_of`
 MOST_NAME = 1000  # of the name of a field or column, its end: each of its values goes by it
 
 _COMPARED_SAMPLES = 2**20
-_PYRAMID_SUFFIX = ".ovr"  # TIFFs in which GDAL has smaller copies of the image beside them
+# TIFFs in which GDAL has smaller copies, or a mask, of the image beside them: `0.tif.msk`
+_BESIDE = re.compile(r"(\.ovr|\.[^./]+\.msk)\Z", re.IGNORECASE)
 _PLAN = " plan="
 _SUFFIXES = {"png": "png", JPEG: "jpg"}  # of formats but L3's
 _WRITTEN = frozenset(suffix[1:] for suffix in WRITERS)
@@ -213,7 +214,7 @@ def has_image_suffix(name: str, options: Options) -> bool:
 def may_be_image(name: str, head: bytes, options: Options) -> bool:
     """Whether `convert_image` may have work with a file that begins so."""
     found = format_of(head)[0]
-    if name.lower().endswith(_PYRAMID_SUFFIX):
+    if _BESIDE.search(name[-MOST_NAME:]):
         return False
     if found and (found == "l3") == (options.to != "l3"):
         return True
