@@ -228,7 +228,7 @@ def limit_of(what: str) -> int:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    assert len(ROWS) == 1 + 37  # the head, and the limits
+    assert len(ROWS) == 1 + 39  # the head, and the limits
     assert limit_of("pixels of an image that is decoded") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of an image of another format") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of any L3 image") == codec.MAX_PIXELS
@@ -237,6 +237,8 @@ def test_limits_are_those_of_the_code() -> None:
     assert limit_of("scans of a JPEG") == image_headers._MOST_SCANS
     segments = limit_of("segments of a JPEG before its first scan")
     assert segments == image_headers._MOST_SEGMENTS
+    assert limit_of("segments of a JPEG in all") == image_headers.MOST_PARTS
+    assert limit_of("chunks of a PNG") == image_headers.MOST_SMALL_PARTS
     assert limit_of("parts of EXIF in a JPEG") == image_headers._MOST_EXIF_PARTS
     assert limit_of("tags in all pages and SubIFDs of a TIFF") == image_headers._MOST_TAGS_IN_ALL
     assert limit_of("strips or tiles that these list") == image_headers._MOST_CHUNKS

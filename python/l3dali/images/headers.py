@@ -253,6 +253,8 @@ def _read_png(data: bytes) -> Header:
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
+MOST_PARTS = 2**16  # of what is looked at one by one
+MOST_SMALL_PARTS = 2**20  # of what large files have many of
 _MOST_EXIF_PARTS = 256
 _MOST_SEGMENTS = 4096  # Pillow keeps each. Photographs have some hundred.
 _MOST_SCANS = 500  # Each takes as long as all pixels. Progressive photographs have some ten.
@@ -262,10 +264,22 @@ _MOST_ICC_PARTS = 255  # which have their number and that of all in a byte
 _ICC_PART = b"ICC_PROFILE\0"
 
 
+def up_to(most: int, what: str) -> Iterator[int]:
+    """Numbers for that many parts of a file, each of which takes time.
+
+    Raises:
+        ImageError: in the place of one more.
+    """
+    yield from range(most)
+    raise ImageError(f"more than {most} {what}")
+
+
 def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Of each segment of a JPEG its marker, where its body begins, and where that should end."""
     at = 2
+    counted = up_to(MOST_PARTS, "segments")
     while found := _search(_JPEG_MARKER, data, at):
+        next(counted)
         begin = found.end() + 2
         at = found.end() + int.from_bytes(data[found.end() : begin], "big")
         yield found[0][1], begin, at
@@ -417,7 +431,9 @@ def boxes(data: bytes, holders: Collection[bytes] = ()) -> Iterator[tuple[bytes,
     Those in a box of a type among `holders` follow it.
     """
     at = 0
+    counted = up_to(MOST_PARTS, "boxes")
     while at + 8 <= len(data):
+        next(counted)
         size, kind = struct.unpack_from(">I4s", data, at)
         head = 8
         if size == 1 and at + 16 <= len(data):
@@ -673,7 +689,12 @@ _PACKETS_A_BYTE = 10  # at most; each takes a byte or more of a stream that was 
 
 
 def _behind_styles(
-    stream: bytes, at: int, stop: int, last: bytes, styles: list[tuple[int, int, int, int]]
+    stream: bytes,
+    at: int,
+    stop: int,
+    last: bytes,
+    styles: list[tuple[int, int, int, int]],
+    counted: Iterator[int],
 ) -> int:
     """Where the marker `last` or `stop` is behind those at `at`.
 
@@ -682,6 +703,7 @@ def _behind_styles(
     width, height = struct.unpack_from(">2I", stream, 8)
     (channels,) = struct.unpack_from(">H", stream, 40)
     while at < stop and (marker := stream[at : at + 2]) not in (last, b""):
+        next(counted)
         if marker not in _JPEG2000_MARKERS:  # The decoder looks for others within it.
             raise ImageError(f"a JPEG 2000 with a marker that is not known: {marker.hex()}")
         size = int.from_bytes(stream[at + 2 : at + 4], "big")
@@ -713,15 +735,17 @@ def _check_jpeg2000_tiles(stream: bytes) -> None:
     right, bottom, _, _, width, height, left, top = struct.unpack_from(">8I", stream, 8)
     tiles = -((left - right) // width) * -((top - bottom) // height)
     styles = [(0, 0, 0, 1)]
-    at = _behind_styles(stream, 2, len(stream), _JPEG2000_TILE, styles)
+    counted = up_to(MOST_SMALL_PARTS, "markers")
+    at = _behind_styles(stream, 2, len(stream), _JPEG2000_TILE, styles, counted)
     found: dict[int, int] = {}
     told: dict[int, int] = {}  # how many parts a tile has; any of them may tell, others say 0
     while stream[at : at + 2] == _JPEG2000_TILE:
+        next(counted)
         tile, size, _, parts = struct.unpack_from(">HI2B", stream, at + 4)
         found[tile] = found.get(tile, 0) + 1
         told[tile] = max(told.get(tile, 0), parts)
         start, at = at, at + (size or len(stream))  # 0: to the end
-        _behind_styles(stream, start + 12, at, _JPEG2000_DATA, styles)
+        _behind_styles(stream, start + 12, at, _JPEG2000_DATA, styles, counted)
     if len(found) < tiles or any(found[tile] < parts for tile, parts in told.items()):
         raise ImageError("cannot be read: a JPEG 2000 without all tiles and their parts")
     # One may tell of layers and another of precincts, of the same tile.

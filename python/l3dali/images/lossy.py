@@ -8,7 +8,14 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from l3dali.images.headers import ImageError, boxes, jpeg2000_start, read_jpegxl_header
+from l3dali.images.headers import (
+    MOST_PARTS,
+    ImageError,
+    boxes,
+    jpeg2000_start,
+    read_jpegxl_header,
+    up_to,
+)
 from l3dali.signatures import format_of
 
 if TYPE_CHECKING:
@@ -29,7 +36,9 @@ def lossy_format(data: bytes) -> str | None:
 
 def _webp(data: bytes) -> str | None:
     at = 12
+    counted = up_to(MOST_PARTS, "chunks")
     while at + 8 <= len(data):
+        next(counted)
         kind, size = struct.unpack_from("<4sI", data, at)
         if kind in (b"VP8 ", b"VP8L"):
             return "lossy WebP" if kind == b"VP8 " else None
@@ -46,7 +55,9 @@ def _jpegxl(data: bytes) -> str | None:
 
 def _jpeg2000(data: bytes) -> str | None:
     at = jpeg2000_start(data) + 2
+    counted = up_to(MOST_PARTS, "markers")
     while True:
+        next(counted)
         marker, size = struct.unpack_from(">HH", data, at)
         if marker == _COD:
             (transform,) = struct.unpack_from(">B", data, at + 13)

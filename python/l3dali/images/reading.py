@@ -36,6 +36,7 @@ from l3dali.images.geometry import (
 )
 from l3dali.images.headers import (
     MAX_METADATA_BYTES,
+    MOST_SMALL_PARTS,
     ImageError,
     behind_padding,
     check_jpeg2000,
@@ -49,6 +50,7 @@ from l3dali.images.headers import (
     read_header,
     read_jpegxl_header,
     unreadable,
+    up_to,
 )
 from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP, Palette, Picture
 from l3dali.images.tiff_exif import descriptive_exif
@@ -65,6 +67,7 @@ from l3dali.metadata import (
     metadata_of_png,
     metadata_of_tiff,
     tiff_item_bytes,
+    tiff_of_metadata,
     without_geometry,
 )
 from l3dali.signatures import PNG_SIGNATURE
@@ -130,7 +133,8 @@ def read_picture(
             nothing.
         orient: turn the image as its EXIF orientation asks, and clear that.
         max_side: make larger images smaller, to that many pixels on the longer side. Colours are
-            antialiased; labels and palette entries are taken from the nearest pixel.
+            antialiased; labels, palette entries, and all samples beside a value for no data are
+            taken from the nearest pixel.
         max_pixels: refuse images of more, before anything is decoded.
         keep_text: keep text and resolution of a PNG, in `metadata`.
         refuse_labels: refuse to make an image smaller that looks like a label map, gray or of a
@@ -183,7 +187,9 @@ def read_picture(
         pixels = pixels[:, :, 0]
     if max_side is not None:
         size = pixels.shape[:2]
-        is_nearest = labels or picture.has_numbers
+        # What is blended with a value for no data counts as data.
+        has_no_data = _TIFF_NO_DATA in tiff_of_metadata(picture.metadata)
+        is_nearest = labels or picture.has_numbers or has_no_data
         may_be_labels = refuse_labels and not is_nearest and (pixels.ndim == 2 or picture.expanded)
         if may_be_labels and max(size) > max_side and looks_like_labels(pixels):
             raise ImageError(
@@ -308,7 +314,9 @@ def _png_of(data: bytes, is_kept: Callable[[bytes], bool]) -> bytes:
     """A PNG of some kinds of its chunks, and of what is behind the last whole one."""
     parts = []
     start, at = 0, len(PNG_SIGNATURE)
+    counted = up_to(MOST_SMALL_PARTS, "chunks")
     while at + 12 <= len(data):
+        next(counted)
         size, kind = struct.unpack_from(">I4s", data, at)
         end = at + 12 + size
         if not is_kept(kind):
@@ -737,7 +745,9 @@ def _sound_png_chunks(data: bytes, kinds: Collection[bytes]) -> Iterator[tuple[b
     """Type and data of each chunk of these kinds that libpng looks at."""
     pixels_begun = False
     at = len(PNG_SIGNATURE)
+    counted = up_to(MOST_SMALL_PARTS, "chunks")
     while at + 12 <= len(data):
+        next(counted)
         size, kind = struct.unpack_from(">I4s", data, at)
         if kind == b"IEND":
             break

@@ -54,7 +54,8 @@ def transcode(
         labels: samples are numbers of classes, not to be blended; includes palette="index".
         orient: turn the image as its EXIF orientation asks, and clear that.
         max_side: make larger images smaller, to that many pixels on the longer side: antialiased,
-            or by the nearest pixel where samples are labels or palette entries.
+            or by the nearest pixel where samples are labels or palette entries, or a TIFF has a
+            value for no data.
         max_pixels: refuse images of more, before anything is decoded; None: of more than L3 holds.
         coding: as in `encode`.
         effort: as in `encode`.
