@@ -313,11 +313,11 @@ def test_png_profile_that_is_cut_is_dropped() -> None:
 
 def test_png_of_many_texts_and_resolutions() -> None:
     """Each further one looked through all texts: 1.3 MB took 42 s."""
-    chunks = [(b"tEXt", b"a\0b")] * 200_000 + [(b"pHYs", bytes(9))] * 200_000
+    chunks = [(b"tEXt", b"a\0b")] * 30_000 + [(b"pHYs", bytes(9))] * 30_000
     data = _png(struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"\0\5", *chunks)
     metadata = read_picture(data, keep_text=True).metadata
     assert metadata is not None
-    assert len(metadata["png"]) == 200_001
+    assert len(metadata["png"]) == 30_001
 
 
 def test_png_whose_texts_unpack_to_anything() -> None:
@@ -622,13 +622,14 @@ def test_files_of_many_parts() -> None:
     jpeg = bytes(imagecodecs.jpeg8_encode(pixels))
     jp2 = bytes(imagecodecs.jpeg2k_encode(pixels, level=0, codecformat="jp2"))
     jxl = bytes(imagecodecs.jpegxl_encode(pixels, usecontainer=True))
-    box, text = struct.pack(">I4s", 8, b"free"), _chunk(b"teXt", b"")
+    png, box = saved(PIL.Image.fromarray(pixels), "PNG"), struct.pack(">I4s", 8, b"free")
     for data, part, at, most in (
         (jpeg, b"\xff\xe0\0\2", len(jpeg) - 2, 2**16),
         (jp2, box, jp2.index(b"jp2c") - 4, 2**16),
         (jxl, box, jxl.index(b"jxlc") - 4, 2**16),
         (jp2, b"\xff\x64\0\2", jp2.index(b"\xff\x52"), 2**20),
-        (saved(PIL.Image.fromarray(pixels), "PNG"), text, 33, 2**20),
+        (png, _chunk(b"eXIf", b""), 33, 2**16),  # libpng warns of each
+        (png, _chunk(b"IDAT", b""), 33, 2**20),
     ):
         for count in (most // 2, most):
             longer = data[:at] + count * part + data[at:]

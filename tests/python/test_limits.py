@@ -237,8 +237,8 @@ def test_limits_are_those_of_the_code() -> None:
     assert limit_of("scans of a JPEG") == image_headers._MOST_SCANS
     segments = limit_of("segments of a JPEG before its first scan")
     assert segments == image_headers._MOST_SEGMENTS
-    assert limit_of("segments of a JPEG in all") == image_headers.MOST_PARTS
-    assert limit_of("chunks of a PNG") == image_headers.MOST_SMALL_PARTS
+    assert limit_of("chunks of a PNG without pixels") == image_headers.MOST_PARTS
+    assert limit_of("chunks of pixels of a PNG") == image_headers.MOST_SMALL_PARTS
     assert limit_of("parts of EXIF in a JPEG") == image_headers._MOST_EXIF_PARTS
     assert limit_of("tags in all pages and SubIFDs of a TIFF") == image_headers._MOST_TAGS_IN_ALL
     assert limit_of("strips or tiles that these list") == image_headers._MOST_CHUNKS

@@ -36,6 +36,7 @@ from l3dali.images.geometry import (
 )
 from l3dali.images.headers import (
     MAX_METADATA_BYTES,
+    MOST_PARTS,
     MOST_SMALL_PARTS,
     ImageError,
     behind_padding,
@@ -313,17 +314,23 @@ def png_without_texts(data: bytes) -> bytes:
 def _png_of(data: bytes, is_kept: Callable[[bytes], bool]) -> bytes:
     """A PNG of some kinds of its chunks, and of what is behind the last whole one."""
     parts = []
-    start, at = 0, len(PNG_SIGNATURE)
-    counted = up_to(MOST_SMALL_PARTS, "chunks")
-    while at + 12 <= len(data):
-        next(counted)
-        size, kind = struct.unpack_from(">I4s", data, at)
-        end = at + 12 + size
+    start = 0
+    for kind, at, end in _png_parts(data):
         if not is_kept(kind):
             parts.append(data[start:at])
             start = end
-        at = end
     return b"".join([*parts, data[start:]]) if parts else data
+
+
+def _png_parts(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """Of each chunk of a PNG its type, where it begins, and where it should end."""
+    pixels = up_to(MOST_SMALL_PARTS, "chunks of pixels")
+    others = up_to(MOST_PARTS, "chunks without pixels")  # libpng may warn of each
+    at = len(PNG_SIGNATURE)
+    while at + 12 <= len(data):
+        size, kind = struct.unpack_from(">I4s", data, at)
+        next(pixels if kind == b"IDAT" else others)
+        yield kind, at, (at := at + 12 + size)
 
 
 def _with_numbers(picture: Picture, bits: int, bands: Sequence[int] = (0,)) -> Picture:
@@ -744,19 +751,14 @@ def _png_texts(data: bytes, picture: Picture) -> list[tuple[bytes, bytes]]:
 def _sound_png_chunks(data: bytes, kinds: Collection[bytes]) -> Iterator[tuple[bytes, bytes]]:
     """Type and data of each chunk of these kinds that libpng looks at."""
     pixels_begun = False
-    at = len(PNG_SIGNATURE)
-    counted = up_to(MOST_SMALL_PARTS, "chunks")
-    while at + 12 <= len(data):
-        next(counted)
-        size, kind = struct.unpack_from(">I4s", data, at)
+    for kind, at, end in _png_parts(data):
         if kind == b"IEND":
             break
         pixels_begun |= kind == b"IDAT"
         if kind in kinds and not (pixels_begun and kind in _PNG_BEFORE_PIXELS):
-            body, crc = data[at + 8 : at + 8 + size], data[at + 8 + size : at + 12 + size]
+            body, crc = data[at + 8 : end - 4], data[end - 4 : end]
             if int.from_bytes(crc, "big") == zlib.crc32(kind + body):
                 yield kind, body
-        at += 12 + size
 
 
 def _png_icc(body: bytes | None) -> bytes | None:
