@@ -825,10 +825,12 @@ def test_what_gdal_has_beside_an_image_is_copied(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
     for name, kind in (("a.tif", 0), ("a.tif.ovr", 1), ("a.tif.msk", 0), ("b.msk", 0)):
         tifffile.imwrite(tmp_path / "s" / name, np.zeros((9, 9), np.uint8), subfiletype=kind)
+    (tmp_path / "s" / "c.1.msk").write_bytes(png())  # of somebody
     assert convert(tmp_path / "s", tmp_path / "d") == 0
     for name in ("a.tif.ovr", "a.tif.msk"):
         assert (tmp_path / "d" / name).read_bytes() == (tmp_path / "s" / name).read_bytes()
-    assert files_below(tmp_path / "d") == {"a.l3", "a.tif.ovr", "a.tif.msk", "b.msk.l3"}
+    made = {"a.l3", "a.tif.ovr", "a.tif.msk", "b.msk.l3", "c.1.msk.l3"}
+    assert files_below(tmp_path / "d") == made
 
 
 def test_results_have_the_readers_of_their_sources(tmp_path: Path) -> None:

@@ -228,13 +228,14 @@ def limit_of(what: str) -> int:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    assert len(ROWS) == 1 + 39  # the head, and the limits
+    assert len(ROWS) == 1 + 40  # the head, and the limits
     assert limit_of("pixels of an image that is decoded") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of an image of another format") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of any L3 image") == codec.MAX_PIXELS
     assert limit_of("channels of any L3 image") == codec.MAX_CHANNELS
     assert limit_of("bytes of an ICC profile") == image_headers.MAX_METADATA_BYTES
     assert limit_of("scans of a JPEG") == image_headers._MOST_SCANS
+    assert limit_of("bytes of the tables") == image_headers.MAX_METADATA_BYTES
     segments = limit_of("segments of a JPEG before its first scan")
     assert segments == image_headers._MOST_SEGMENTS
     assert limit_of("chunks of a PNG without pixels") == image_headers.MOST_PARTS

@@ -14,6 +14,7 @@ import re
 import struct
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from l3dali.metadata import (
@@ -260,6 +261,7 @@ _MOST_SEGMENTS = 4096  # Pillow keeps each. Photographs have some hundred.
 _MOST_SCANS = 500  # Each takes as long as all pixels. Progressive photographs have some ten.
 _JPEG_MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")  # All others have no length.
 _JPEG_SCAN, _JPEG_END, _JPEG_ICC = 0xDA, 0xD9, 0xE2
+_JPEG_READ_IN_PYTHON = (0xDB, 0xED)  # by Pillow: tables (DQT), and Photoshop's blocks (APP13)
 _MOST_ICC_PARTS = 255  # which have their number and that of all in a byte
 _ICC_PART = b"ICC_PROFILE\0"
 
@@ -321,12 +323,23 @@ def _check_scans(data: bytes) -> None:
 
 
 def _check_segments(data: bytes) -> None:
-    """Refuses a JPEG of too many before its first scan."""
-    for count, (marker, _, _) in enumerate(_segments(data)):
+    """Refuses a JPEG of too many before its first scan, or of too much that Python looks at."""
+    end, between, read = 2, 0, 0
+    no_more = _JPEG_END, 0, 0
+    for count, (marker, begin, end_of_this) in enumerate(chain(_segments(data), [no_more])):
+        # Behind an end Pillow looks for a scan.
+        between += (len(data) if marker == _JPEG_END else begin - 4) - end
+        if between > MOST_PARTS:  # fill bytes, markers without a length
+            raise ImageError(f"a JPEG of more than {MOST_PARTS} bytes between segments")
         if marker in (_JPEG_SCAN, _JPEG_END):
             return
         if count == _MOST_SEGMENTS:
             raise ImageError(f"a JPEG of more than {_MOST_SEGMENTS} segments")
+        end = end_of_this
+        read += (end - begin) * (marker in _JPEG_READ_IN_PYTHON)
+        if read > MAX_METADATA_BYTES:
+            what = "tables and Photoshop blocks"
+            raise ImageError(f"a JPEG of {what} of more than {MAX_METADATA_BYTES >> 20} MiB")
 
 
 def _read_jpeg(data: bytes) -> Header:

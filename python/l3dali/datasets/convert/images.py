@@ -214,7 +214,7 @@ def has_image_suffix(name: str, options: Options) -> bool:
 def may_be_image(name: str, head: bytes, options: Options) -> bool:
     """Whether `convert_image` may have work with a file that begins so."""
     found = format_of(head)[0]
-    if _BESIDE.search(name[-MOST_NAME:]):
+    if found == "tiff" and _BESIDE.search(name[-MOST_NAME:]):
         return False
     if found and (found == "l3") == (options.to != "l3"):
         return True
