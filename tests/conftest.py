@@ -89,6 +89,14 @@ def require_engine(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets `l3 convert` work without children, which would not see what a test has patched."""
+    from l3dali.datasets.convert import job
+
+    monkeypatch.setattr(job, "_IN_PROCESS", re.compile(""))
+
+
+@pytest.fixture
 def memory() -> Generator[Any]:
     """fsspec's file system in memory, empty."""
     fsspec = pytest.importorskip("fsspec")

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from l3dali.datasets.convert import engine, images, untrusted
+from l3dali.datasets.convert import engine, images, preview, untrusted
 from l3dali.images import reading
 from l3dali.images.headers import read_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from l3dali.datasets.convert.images import Blob, Options, Outcome
     from l3dali.datasets.convert.job import Job
@@ -26,12 +26,28 @@ if TYPE_CHECKING:
 
 KINDS = ("sound", "allocates", "spins", "crashes", "exits", "raises", "waits", "signals")
 _read = reading._read_with_pillow
-_convert, _work = untrusted._convert, engine._work
+_convert, _work, _growth = untrusted._convert, engine._work, preview._growth_apart
 
 
 def work(job: Job) -> Iterator[list[Row]]:
     untrusted._convert = convert
     return _work(job)
+
+
+def work_or_end(job: Job) -> Iterator[list[Row]]:
+    end_for(job)
+    return _work(job)
+
+
+def growth_or_end(jobs: Sequence[Job], threads: int, first: int) -> str:
+    end_for(*jobs[first:])
+    return _growth(jobs, threads, first)
+
+
+def end_for(*jobs: Job) -> None:
+    """Ends the process where a file is named so, as a library's crash does."""
+    if any(file.name.startswith("deadly") for job in jobs for file in job.files):
+        end()
 
 
 def work_in_little(job: Job) -> Iterator[list[Row]]:

@@ -602,6 +602,7 @@ def test_what_a_container_raises_fails_it_alone(
     assert files_below(tmp_path / "d") == {"b.tar", "b.idx"}
 
 
+@pytest.mark.usefixtures("in_process")
 def test_what_a_job_raises_ends_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -833,6 +834,7 @@ def test_what_gdal_has_beside_an_image_is_copied(tmp_path: Path) -> None:
     assert files_below(tmp_path / "d") == made
 
 
+@pytest.mark.usefixtures("in_process")
 def test_results_have_the_readers_of_their_sources(tmp_path: Path) -> None:
     """What is made of private files was everybody's."""
     source, target = tmp_path / "s", tmp_path / "d"
@@ -1082,6 +1084,7 @@ def test_rows_that_a_worker_gives_twice_count_once(
 
 @pytest.mark.parametrize("choice", ["keep", "drop"])
 @pytest.mark.parametrize("error", [MemoryError, OSError, ModuleNotFoundError])
+@pytest.mark.usefixtures("in_process")
 def test_what_failed_for_want_of_memory_or_a_package_is_tried_again(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -1198,6 +1201,7 @@ def test_results_that_nobody_takes_hold_no_process() -> None:
     assert done.stderr.endswith("\nValueError\n")
 
 
+@pytest.mark.usefixtures("in_process")
 def test_few_large_members_wait_in_tmpdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As videos beside images; up to 64 for each batch did: 150 of 9 MiB took 1.1 GB there."""
     live: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -1402,6 +1406,7 @@ def test_sources_among_the_results(
     assert files_below(tmp_path / "w") == {"s/a.png"}
 
 
+@pytest.mark.usefixtures("in_process")
 def test_other_names_of_a_bucket(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As `s3` and `s3a`, which name one place."""
     fsspec = pytest.importorskip("fsspec")
@@ -1493,6 +1498,7 @@ def test_rows_do_not_have_thousands_of_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize("at", ["a.tar", "behind a.tar", "a.idx"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 @pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.usefixtures("in_process")
 def test_shard_and_index_appear_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool, error: Any, at: str
 ) -> None:
@@ -1541,6 +1547,7 @@ def refuse_index(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.usefixtures("in_process")
 def test_an_index_that_cannot_be_published(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -1570,6 +1577,7 @@ def test_an_index_that_cannot_be_published(
     assert rows_of(target)["a.tar"].index == "a.idx"
 
 
+@pytest.mark.usefixtures("in_process")
 def test_an_interrupt_behind_an_index_that_was_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1730,6 +1738,7 @@ def test_a_damaged_image(tmp_path: Path, choice: str, capsys: pytest.CaptureFixt
     assert "l3: 2 failed" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("in_process")
 def test_verify_finds_an_encoder_that_errs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -2147,6 +2156,7 @@ def test_a_file_in_the_place_of_results(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("is_full", [True, False])
+@pytest.mark.usefixtures("in_process")
 def test_no_space_left(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

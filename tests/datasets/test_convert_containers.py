@@ -132,6 +132,7 @@ def test_records_and_back(tmp_path: Path, name: str, sequence: bool) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.usefixtures("in_process")
 def test_records_that_were_taken_for_another_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
@@ -153,6 +154,7 @@ def test_records_that_were_taken_for_another_file(
     assert rows_of(tmp_path / "d")[name].images == 1
 
 
+@pytest.mark.usefixtures("in_process")
 def test_records_without_their_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -508,6 +510,7 @@ def test_members_that_are_no_images_wait_within_the_bound(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("container", ["tar", "tfrecord", "files"])
+@pytest.mark.usefixtures("in_process")
 def test_an_image_is_let_go_before_the_next(
     tmp_path: Path, container: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

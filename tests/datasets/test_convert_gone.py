@@ -705,6 +705,7 @@ def folding(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("removes", [(), ("--remove-gone",)])
+@pytest.mark.usefixtures("in_process")
 def test_a_source_renamed_in_cases_alone_keeps_its_result(
     tmp_path: Path, folding: str, removes: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -725,6 +726,7 @@ def test_a_source_renamed_in_cases_alone_keeps_its_result(
     assert main(["verify", folding, "--source", str(source)]) == 0
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_look_at_cases_that_fails_is_no_answer(
     tmp_path: Path, folding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -750,6 +752,7 @@ def test_a_look_at_cases_that_fails_is_no_answer(
     assert main(["verify", folding]) == 0
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_result_renamed_in_cases_alone_stays(tmp_path: Path, folding: str) -> None:
     """It was removed in the moment it was made: as what the source had before."""
     (tmp_path / "s").mkdir()
@@ -784,6 +787,7 @@ def test_what_only_looks_like_a_result_in_other_cases(
     assert (dest / "X.l3").exists()
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_server_that_does_not_tell_cases_apart(
     tmp_path: Path, folding: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

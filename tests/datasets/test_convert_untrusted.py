@@ -107,9 +107,31 @@ def test_a_run_outlives_who_looks_at_its_first_images(
     """As a container does that crashes its reader, the system where memory is short, a limit."""
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "a.png").write_bytes(png())
-    monkeypatch.setattr(preview, "_growth_within_limits", killer)
-    assert convert(tmp_path / "s", tmp_path / "d", "--untrusted") == 0
-    assert files_below(tmp_path / "d") == {"a.l3"}
+    monkeypatch.setattr(preview, "_growth_apart", killer)
+    for number, options in enumerate(([], ["--untrusted"])):
+        assert convert(tmp_path / "s", tmp_path / f"d{number}", *options) == 0
+        assert files_below(tmp_path / f"d{number}") == {"a.l3"}
+
+
+@pytest.mark.parametrize("jobs", ["-j1", "-j2"])
+def test_a_process_that_dies_costs_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], jobs: str
+) -> None:
+    """With one core it was the command's own, and so was what looked at the first images."""
+    monkeypatch.setattr(engine, "_work", hostile_readers.work_or_end)
+    monkeypatch.setattr(preview, "_growth_apart", hostile_readers.growth_or_end)
+    (tmp_path / "s").mkdir()
+    for name, side in (("deadly", 99), ("a", 64), ("b", 65)):
+        noise = np.random.default_rng(side).integers(0, 255, (side, side, 3)).astype(np.uint8)
+        data = bytes(imagecodecs.jpeg_encode(noise, level=60))
+        (tmp_path / "s" / f"{name}.jpg").write_bytes(data)
+    assert convert(tmp_path / "s", tmp_path / "d", jobs) == 2
+    assert "The first 2 images" in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == set()
+    assert convert(tmp_path / "s", tmp_path / "d", jobs, "--grow") == 2
+    reason = "deadly.jpg: the process that converted it ended by SIGKILL"
+    assert reason in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == {"a.l3", "b.l3"}
 
 
 def test_what_the_system_has_killed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,7 +442,7 @@ def test_an_interrupt_while_children_start(tmp_path: Path) -> None:
     for number in range(2):
         data = bytes(imagecodecs.png_encode(image(number)))
         write_tar(tmp_path / "s" / f"{number}.tar", [("a.png", data)])
-    ended, told = interrupted_with("sitecustomize", SLOW, "convert s d -j2", tmp_path)
+    ended, told = interrupted_with("sitecustomize", SLOW, "convert s d -j2 --grow", tmp_path)
     assert ended == 130
     assert told.startswith("l3: interrupted; ")
     assert told.count("\n") == 1

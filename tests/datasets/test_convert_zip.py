@@ -140,6 +140,7 @@ def test_what_macos_adds_is_no_image(tmp_path: Path) -> None:
     assert files_below(tmp_path / "e") == {"b.l3", "._c.l3"}
 
 
+@pytest.mark.usefixtures("in_process")
 def test_an_image_is_unpacked_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One call of zlib for 1 GB heard no Ctrl-C for 3 to 8 s."""
     sizes: list[int | None] = []
@@ -594,6 +595,7 @@ def test_extra_fields_that_overlap(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "a.zip: extra fields that overlap" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("in_process")
 def test_an_image_that_inflates_too_far(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -383,6 +383,7 @@ def test_other_images_with_the_names_of_l3_files(
         assert "x.l3: not an L3 image" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("in_process")
 def test_servers_with_links(
     tmp_path: Path,
     memory: Any,
@@ -468,6 +469,7 @@ def test_connections_that_are_for_one_thread(converted: Path, memory: Any, conne
 
 
 @pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.usefixtures("in_process")
 def test_servers_that_limit_connections(
     tmp_path: Path, memory: Any, connected: Any, most: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

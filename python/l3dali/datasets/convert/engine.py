@@ -17,7 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from l3dali.datasets.convert.children import Child, ChildDiedError
-from l3dali.datasets.convert.job import DEAF, IN_PROCESS, Job, convert_each, failed_rows, rest_of
+from l3dali.datasets.convert.job import Job, convert_each, failed_rows, is_in_process, rest_of
 from l3dali.datasets.convert.pipeline import Stopped
 from l3dali.datasets.convert.storage import LocalFolder, open_folder
 from l3dali.datasets.convert.untrusted import limit_worker
@@ -40,9 +40,8 @@ def run_local(jobs: Sequence[Job], workers: int, left: list[Row]) -> Iterator[li
 
     Many jobs run in as many processes as there are workers: Python's lock would hold back threads
     that work on small images. With fewer jobs than workers, each has several threads for the
-    images within.
-
-    A process that dies costs what it had in hand: rows say so. The others go on.
+    images within. One has a process of its own too: a process that dies costs what it had in hand.
+    Rows say so, and the others go on.
 
     Closing the generator stops the workers within a moment; their unfinished results vanish.
 
@@ -55,10 +54,7 @@ def run_local(jobs: Sequence[Job], workers: int, left: list[Row]) -> Iterator[li
         return
     threads = max(1, workers // len(jobs))
     jobs = [replace(job, threads=threads) for job in jobs]
-    in_process = any(job.source.startswith(IN_PROCESS) for job in jobs)
-    is_apart = jobs[0].options.untrusted or any(job.kind in DEAF for job in jobs)
-    is_alone = min(workers, len(jobs)) == 1 and not is_apart
-    if is_alone or in_process or jobs[0].target.startswith(IN_PROCESS):
+    if is_in_process(jobs[0].target, *(job.source for job in jobs)):
         for job in jobs:
             converted = convert_each(job)
             try:

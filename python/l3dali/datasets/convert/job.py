@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import tempfile
 import time
 from dataclasses import dataclass, field, replace
@@ -62,7 +63,7 @@ _STREAMED: dict[str, Any] = {WEBDATASET: tar, TFRECORD: tfrecord}  # read from s
 _SEEKED: dict[str, Any] = {PARQUET: parquet, ARROW: arrow, ZIP: zip_archive}  # read in any order
 SHARDS = _STREAMED | _SEEKED  # modules by kind
 DEAF = {PARQUET, ARROW}  # pyarrow does not hear Ctrl-C, and has faults that end a process
-IN_PROCESS = ("memory:",)  # storage that other processes do not see
+_IN_PROCESS = re.compile(r"(^|::)memory:")  # storage that other processes do not see
 # Who writes a shard that becomes one of another kind.
 _CROSSINGS: dict[tuple[str, str | None], Callable[..., str | None]] = {
     (ZIP, "tar"): crossing.write_tar,
@@ -70,6 +71,11 @@ _CROSSINGS: dict[tuple[str, str | None], Callable[..., str | None]] = {
 }
 
 _idle = new_pool()  # that read
+
+
+def is_in_process(*urls: str) -> bool:
+    """Whether other processes do not see one of these folders."""
+    return any(map(_IN_PROCESS.search, urls))
 
 
 @dataclass(frozen=True)
@@ -310,7 +316,7 @@ def _read(
     Where that would keep this process from hearing Ctrl-C, or may end it, another reads.
     """
     arguments = url, name, kind, options, whole
-    if kind not in DEAF or url.startswith(IN_PROCESS) or parent_process() is not None:
+    if kind not in DEAF or is_in_process(url) or parent_process() is not None:
         yield from _read_here(*arguments)
         return
     count = 0

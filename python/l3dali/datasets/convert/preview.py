@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from l3dali.console import Failure, megabytes, reason_of
 from l3dali.datasets.convert.children import Child, ChildDiedError
-from l3dali.datasets.convert.job import FILES, confirmed, foresee, read_blobs
+from l3dali.datasets.convert.job import FILES, confirmed, foresee, is_in_process, read_blobs
 from l3dali.datasets.convert.pipeline import Choices, ImagePool, sum_totals
 from l3dali.datasets.convert.storage import open_folder
 from l3dali.datasets.convert.untrusted import limit_worker
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.job import Job
 
 SAMPLED_IMAGES = 100  # that tell whether lossy sources would grow
+_LOOKS = 3  # at them; an image that ends the process is in the first job that is left, the largest
 
 
 @dataclass
@@ -69,30 +70,32 @@ def preview(jobs: Sequence[Job], foreseen: Mapping[str, str]) -> Iterator[Previe
 
 def tell_growth(jobs: Sequence[Job], threads: int) -> str:
     """Says that sources are lossy and would grow, going by the first images; "" if it is not so."""
-    try:
-        if not jobs[0].options.untrusted:
-            return _growth(jobs, threads)
+    if is_in_process(*(job.source for job in jobs)):
+        return _growth(jobs, threads)
+    for first in range(_LOOKS):  # What is damaged, or too large, is for the run to say.
         child = Child(may_have_children=True)
         try:
-            return child.call(_growth_within_limits, jobs, threads)
+            return child.call(_growth_apart, jobs, threads, first)
+        except (ChildDiedError, MemoryError):
+            continue
         finally:
             child.end(kill=True)
-    except (ChildDiedError, MemoryError):
-        return ""  # What is damaged, or too large, is for the run to say.
+    return ""
 
 
-def _growth_within_limits(jobs: Sequence[Job], threads: int) -> str:
-    limit_worker(threads)
-    return _growth(jobs, threads)
+def _growth_apart(jobs: Sequence[Job], threads: int, first: int) -> str:
+    if jobs[0].options.untrusted:
+        limit_worker(threads)
+    return _growth(jobs, threads, first)
 
 
-def _growth(jobs: Sequence[Job], threads: int) -> str:
-    names = [lossy_format(entry.blobs[0].data) for entry in _first_images(jobs)]
+def _growth(jobs: Sequence[Job], threads: int, first: int = 0) -> str:
+    names = [lossy_format(entry.blobs[0].data) for entry in _first_images(jobs[first:])]
     lossy = [name for name in names if name is not None]
     if 2 * len(lossy) <= len(names):
         return ""
     pool = ImagePool(replace(jobs[0].options, on_error="keep", verify=False), threads)
-    for _ in pool.convert(_first_images(jobs)):
+    for _ in pool.convert(_first_images(jobs[first:])):
         pass
     total = sum_totals(pool.totals.formats.values())
     if total.result_bytes <= total.source_bytes:

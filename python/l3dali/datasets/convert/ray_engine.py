@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import l3dali
 from l3dali.datasets.convert.engine import EngineError
-from l3dali.datasets.convert.job import Job, convert_each, failed_rows
+from l3dali.datasets.convert.job import Job, convert_each, failed_rows, is_in_process
 from l3dali.datasets.convert.pipeline import Stopped
 from l3dali.datasets.convert.storage import LOCK_NAME, LocalFolder, open_folder
 from l3dali.errors import UsageError, needs
@@ -37,7 +37,6 @@ _CONNECT_SECONDS = 10.0
 _STOP_SECONDS = 4.0
 _ASK_SECONDS = 0.5  # between two questions of a task whether to stop
 _MOST_DEATHS = 10  # of a ledger, while a task asks it
-_IN_PROCESS = re.compile(r"(^|::)memory:")  # storage that other processes do not see
 
 # A result takes a ledger up to 0.43 ms of CPU; 32 cores make 1,500 photographs a second.
 _CORES_OF_A_LEDGER, _MOST_LEDGERS = 32, 8
@@ -126,7 +125,7 @@ def run_on_ray(jobs: Sequence[Job], workers: int, left: list[Row]) -> Iterator[l
     if not jobs:
         return
     for url in (jobs[0].target, *(job.source for job in jobs)):
-        if _IN_PROCESS.search(url):
+        if is_in_process(url):
             raise UsageError(f"{url}: other processes do not see this memory; use --engine local")
     threads = max(1, min(workers // len(jobs), _most_cores_of_a_machine()))
     run = secrets.token_hex(8)
