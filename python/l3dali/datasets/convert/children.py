@@ -33,6 +33,8 @@ TICK_SECONDS = 0.1  # between looks whether the work is still wanted
 END_SECONDS = 1.0  # for a child to end by itself
 _FEWEST_FILES, _MOST_FILES = 32, 2**16  # that a process may have open
 _STARTS = 5  # of a process, if what forks it was killed
+# By what forks children, for which these would take some 0.3 s each.
+_PRELOADED = ["l3dali.cli.converting", "imagecodecs._png"]
 _SOCKET_FOLDER_BYTES = 70  # A socket's name has 103 at most, of which multiprocessing takes 32.
 
 Result = TypeVar("Result")
@@ -61,7 +63,7 @@ class Child:
     def __init__(self, *, may_have_children: bool = False) -> None:
         _allow_open_files()
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["l3dali.datasets.convert.job"])
+        context.set_forkserver_preload(_PRELOADED)
         with _process_lock, contextlib.ExitStack() as unstarted:
             self._connection, theirs = map(unstarted.enter_context, context.Pipe())
             self._code: int | None = None  # of one that has ended
