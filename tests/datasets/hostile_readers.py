@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from l3dali.datasets.convert import engine, images, preview, untrusted
+from l3dali.datasets.convert.children import Child
 from l3dali.images import reading
 from l3dali.images.headers import read_header
 
@@ -48,6 +49,19 @@ def end_for(*jobs: Job) -> None:
     """Ends the process where a file is named so, as a library's crash does."""
     if any(file.name.startswith("deadly") for job in jobs for file in job.files):
         end()
+
+
+def scores() -> tuple[int, int]:
+    """By which Linux ends this process sooner where memory ends, and a child of it."""
+    child = Child()
+    try:
+        return own_score(), child.call(own_score)
+    finally:
+        child.end()
+
+
+def own_score() -> int:
+    return int(Path("/proc/self/oom_score_adj").read_text())
 
 
 def work_in_little(job: Job) -> Iterator[list[Row]]:

@@ -32,6 +32,7 @@ from convert_tools import (
 
 from l3dali import codec
 from l3dali.datasets.convert import engine, preview, untrusted
+from l3dali.datasets.convert.children import Child
 from l3dali.datasets.convert.images import Blob, Options
 
 REASONS = {  # patterns
@@ -132,6 +133,19 @@ def test_a_process_that_dies_costs_its_files(
     reason = "deadly.jpg: the process that converted it ended by SIGKILL"
     assert reason in capsys.readouterr().err
     assert files_below(tmp_path / "d") == {"a.l3", "b.l3"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux has such scores")
+def test_children_end_first_where_memory_ends() -> None:
+    """The command, which keeps the rows of a large manifest, was the largest, and was ended."""
+    own = hostile_readers.own_score()
+    child = Child(may_have_children=True)
+    try:
+        wanted = min(own + 500, 1000), min(own + 1000, 1000)
+        assert child.call(hostile_readers.scores) == wanted
+    finally:
+        child.end()
+    assert hostile_readers.own_score() == own
 
 
 def test_what_the_system_has_killed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Generator
 from multiprocessing import connection, forkserver, process, util
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from l3dali.console import hush_libraries
@@ -32,6 +33,7 @@ TOLD_TO_END = {1, 255, -signal.SIGTERM}
 TICK_SECONDS = 0.1  # between looks whether the work is still wanted
 END_SECONDS = 1.0  # for a child to end by itself
 _FEWEST_FILES, _MOST_FILES = 32, 2**16  # that a process may have open
+_SOONER = 500  # thousandths of memory, by which a child is ended when memory ends
 _STARTS = 5  # of a process, if what forks it was killed
 # By what forks children, for which these would take some 0.3 s each.
 _PRELOADED = ["l3dali.cli.converting", "imagecodecs._png"]
@@ -264,6 +266,7 @@ def _careful_start() -> Iterator[None]:
 
 def _serve(to_parent: Connection) -> None:
     hush_libraries()
+    _end_before_parent()
     # Ctrl-C reaches all processes of a terminal; the one that has the children ends them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -308,6 +311,13 @@ def _send_whole(to_parent: Connection, answer: object) -> None:
 def _end(number: int, frame: FrameType | None) -> None:
     signal.signal(number, signal.SIG_IGN)  # A second one would tear the end of the first.
     raise KeyboardInterrupt
+
+
+def _end_before_parent() -> None:
+    """Where memory ends, Linux ends the largest process: rather a child, than who has its rows."""
+    score = Path("/proc/self/oom_score_adj")
+    with contextlib.suppress(OSError, ValueError):
+        score.write_text(str(min(int(score.read_text()) + _SOONER, 1000)))
 
 
 def _end_with_parent() -> None:
