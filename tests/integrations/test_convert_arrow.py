@@ -22,7 +22,7 @@ from convert_tools import convert, files_below, image, pixels_of, png, rows_of
 from test_convert_parquet import COUNT, IMAGE, rows, write_table
 
 from l3dali.cli import main
-from l3dali.datasets.convert import arrow, engine, job, parquet
+from l3dali.datasets.convert import arrow, job, parquet
 from l3dali.datasets.convert.arrow_messages import RECORD_BATCH, footer_blocks
 from l3dali.datasets.convert.children import ChildDiedError
 from l3dali.datasets.convert.images import Options
@@ -160,6 +160,7 @@ def test_paths_are_values(tmp_path: Path, container: str) -> None:
 
 @pytest.mark.parametrize("kind", ["stream", "file"])
 @pytest.mark.parametrize("what", ["a record batch", "dictionaries"])
+@pytest.mark.usefixtures("in_process")
 def test_what_is_compressed_too_much(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -168,8 +169,6 @@ def test_what_is_compressed_too_much(
     what: str,
 ) -> None:
     """It is refused before it is expanded; what is no larger than the limit is not."""
-    for module in (engine, job):
-        monkeypatch.setattr(module, "DEAF", set())  # The limit of this process counts.
     monkeypatch.setattr(arrow, "_EXPANDED_BYTES", 2**20)
     new = pa.ipc.new_stream if kind == "stream" else pa.ipc.new_file
     options = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -475,12 +474,11 @@ def test_rows_without_columns(
 
 @pytest.mark.parametrize("part_rows", [1, 1000])
 @pytest.mark.parametrize("choice", ["keep", "drop"])
+@pytest.mark.usefixtures("in_process")
 def test_batches_whose_results_are_too_large_for_their_offsets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choice: str, part_rows: int
 ) -> None:
     """More than 2 GiB of L3 files: "offset overflow while concatenating arrays", or chunks."""
-    for module in (engine, job):
-        monkeypatch.setattr(module, "DEAF", set())  # Numbers of this process count.
     for module in (arrow, parquet):
         monkeypatch.setattr(module, "PIECE_BYTES", 3000)
     monkeypatch.setattr(arrow, "_PART_ROWS", part_rows)
