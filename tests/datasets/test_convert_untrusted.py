@@ -135,6 +135,26 @@ def test_a_process_that_dies_costs_its_files(
     assert files_below(tmp_path / "d") == {"a.l3", "b.l3"}
 
 
+# As a caller may write it: multiprocessing would run it in each child.
+SCRIPT = """
+from l3dali.cli import main
+
+if main(["convert", "s", "d"]) != 0:
+    raise SystemExit("it has failed")
+"""
+
+
+@pytest.mark.parametrize("arguments", [["script.py"], ["-"]])
+def test_a_script_is_not_run_in_children(tmp_path: Path, arguments: list[str]) -> None:
+    (tmp_path / "s").mkdir()
+    for number in range(3):
+        (tmp_path / "s" / f"{number}.png").write_bytes(png(number))
+    (tmp_path / "script.py").write_text(SCRIPT)
+    with (tmp_path / "script.py").open() as script:
+        subprocess.run([sys.executable, *arguments], stdin=script, cwd=tmp_path, check=True)
+    assert files_below(tmp_path / "d") == {"0.l3", "1.l3", "2.l3"}
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux has such scores")
 def test_children_end_first_where_memory_ends() -> None:
     """The command, which keeps the rows of a large manifest, was the largest, and was ended."""

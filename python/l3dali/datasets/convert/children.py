@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Generator
-from multiprocessing import connection, forkserver, process, util
+from multiprocessing import connection, forkserver, process, spawn, util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -36,7 +36,7 @@ _FEWEST_FILES, _MOST_FILES = 32, 2**16  # that a process may have open
 _SOONER = 500  # thousandths of memory, by which a child is ended when memory ends
 _STARTS = 5  # of a process, if what forks it was killed
 # By what forks children, for which these would take some 0.3 s each.
-_PRELOADED = ["l3dali.cli.converting", "imagecodecs._png"]
+_PRELOADED = ["l3dali.datasets.convert.job", "imagecodecs._png"]
 _SOCKET_FOLDER_BYTES = 70  # A socket's name has 103 at most, of which multiprocessing takes 32.
 
 Result = TypeVar("Result")
@@ -238,9 +238,11 @@ def _careful_start() -> Iterator[None]:
     """Lets the interpreters that multiprocessing starts ignore Ctrl-C from their first moment on.
 
     And import nothing from the current folder: `python -c` looks there first, and a stranger's
-    files may lie there. A TMPDIR too long for their socket gives way to /tmp, as in Python 3.14.
+    files may lie there. Nor the caller's script: it may have no `if __name__ == "__main__"`. A
+    TMPDIR too long for their socket gives way to /tmp, as in Python 3.14.
     """
     start, temporary = util.spawnv_passfds, tempfile.gettempdir()
+    prepare = spawn.get_preparation_data
 
     def start_carefully(path: Any, arguments: Any, descriptors: Any) -> int:
         program, *options, code = arguments
@@ -255,13 +257,19 @@ def _careful_start() -> Iterator[None]:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
+    def prepare_without_script(name: str) -> dict[str, Any]:
+        found = prepare(name)
+        return {key: found[key] for key in found if not key.startswith("init_main")}
+
     util.spawnv_passfds = start_carefully  # type: ignore[assignment]
+    spawn.get_preparation_data = prepare_without_script
     if len(os.fsencode(temporary)) > _SOCKET_FOLDER_BYTES:
         tempfile.tempdir = "/tmp"
     try:
         yield
     finally:
         util.spawnv_passfds, tempfile.tempdir = start, temporary
+        spawn.get_preparation_data = prepare
 
 
 def _serve(to_parent: Connection) -> None:
