@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
 import os
 import re
 import signal
@@ -152,6 +153,15 @@ def test_a_script_is_not_run_in_children(tmp_path: Path, arguments: list[str]) -
     (tmp_path / "script.py").write_text(SCRIPT)
     with (tmp_path / "script.py").open() as script:
         subprocess.run([sys.executable, *arguments], stdin=script, cwd=tmp_path, check=True)
+    assert files_below(tmp_path / "d") == {"0.l3", "1.l3", "2.l3"}
+
+
+def test_a_process_that_may_have_no_children(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    for number in range(3):
+        (tmp_path / "s" / f"{number}.png").write_bytes(png(number))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(convert, (tmp_path / "s", tmp_path / "d")) == 0
     assert files_below(tmp_path / "d") == {"0.l3", "1.l3", "2.l3"}
 
 

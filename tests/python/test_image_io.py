@@ -606,6 +606,12 @@ def test_jpeg_of_many_segments() -> None:
             read_picture(longer)
 
 
+def test_png_before_many_zeros() -> None:
+    """They look like chunks, which end at some number."""
+    data = saved(PIL.Image.new("L", (16, 16), 7), "PNG") + bytes(2**20)
+    assert read_picture(data, keep_text=True).pixels.tolist() == [[7] * 16] * 16
+
+
 def test_jpeg_of_much_that_python_looks_at() -> None:
     """Pillow did so byte by byte: a zip archive of 98 KB took more than six minutes."""
     data = saved(PIL.Image.new("L", (16, 16)), "JPEG")

@@ -323,11 +323,11 @@ def _png_of(data: bytes, is_kept: Callable[[bytes], bool]) -> bytes:
 
 
 def _png_parts(data: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Of each chunk of a PNG its type, where it begins, and where it should end."""
+    """Of each chunk of a PNG up to IEND its type, where it begins, and where it should end."""
     pixels = up_to(MOST_SMALL_PARTS, "chunks of pixels")
     others = up_to(MOST_PARTS, "chunks without pixels")  # libpng may warn of each
-    at = len(PNG_SIGNATURE)
-    while at + 12 <= len(data):
+    at, kind = len(PNG_SIGNATURE), b""
+    while at + 12 <= len(data) and kind != b"IEND":
         size, kind = struct.unpack_from(">I4s", data, at)
         next(pixels if kind == b"IDAT" else others)
         yield kind, at, (at := at + 12 + size)
@@ -752,8 +752,6 @@ def _sound_png_chunks(data: bytes, kinds: Collection[bytes]) -> Iterator[tuple[b
     """Type and data of each chunk of these kinds that libpng looks at."""
     pixels_begun = False
     for kind, at, end in _png_parts(data):
-        if kind == b"IEND":
-            break
         pixels_begun |= kind == b"IDAT"
         if kind in kinds and not (pixels_begun and kind in _PNG_BEFORE_PIXELS):
             body, crc = data[at + 8 : end - 4], data[end - 4 : end]

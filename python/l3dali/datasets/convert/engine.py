@@ -17,7 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from l3dali.datasets.convert.children import Child, ChildDiedError
-from l3dali.datasets.convert.job import Job, convert_each, failed_rows, is_in_process, rest_of
+from l3dali.datasets.convert.job import Job, convert_each, failed_rows, has_no_children, rest_of
 from l3dali.datasets.convert.pipeline import Stopped
 from l3dali.datasets.convert.storage import LocalFolder, open_folder
 from l3dali.datasets.convert.untrusted import limit_worker
@@ -54,7 +54,7 @@ def run_local(jobs: Sequence[Job], workers: int, left: list[Row]) -> Iterator[li
         return
     threads = max(1, workers // len(jobs))
     jobs = [replace(job, threads=threads) for job in jobs]
-    if is_in_process(jobs[0].target, *(job.source for job in jobs)):
+    if has_no_children(jobs):
         for job in jobs:
             converted = convert_each(job)
             try:

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from multiprocessing import parent_process
+from multiprocessing import current_process, parent_process
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from l3dali import __version__
@@ -76,6 +76,12 @@ _idle = new_pool()  # that read
 def is_in_process(*urls: str) -> bool:
     """Whether other processes do not see one of these folders."""
     return any(map(_IN_PROCESS.search, urls))
+
+
+def has_no_children(jobs: Sequence[Job]) -> bool:
+    """Whether these are work for this process: others do not see a folder, or it may have none."""
+    urls = jobs[0].target, *(job.source for job in jobs)
+    return current_process().daemon or is_in_process(*urls)
 
 
 @dataclass(frozen=True)

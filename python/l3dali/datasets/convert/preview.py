@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from l3dali.console import Failure, megabytes, reason_of
 from l3dali.datasets.convert.children import Child, ChildDiedError
-from l3dali.datasets.convert.job import FILES, confirmed, foresee, is_in_process, read_blobs
+from l3dali.datasets.convert.job import FILES, confirmed, foresee, has_no_children, read_blobs
 from l3dali.datasets.convert.pipeline import Choices, ImagePool, sum_totals
 from l3dali.datasets.convert.storage import open_folder
 from l3dali.datasets.convert.untrusted import limit_worker
@@ -70,7 +70,7 @@ def preview(jobs: Sequence[Job], foreseen: Mapping[str, str]) -> Iterator[Previe
 
 def tell_growth(jobs: Sequence[Job], threads: int) -> str:
     """Says that sources are lossy and would grow, going by the first images; "" if it is not so."""
-    if is_in_process(*(job.source for job in jobs)):
+    if has_no_children(jobs):
         return _growth(jobs, threads)
     for first in range(_LOOKS):  # What is damaged, or too large, is for the run to say.
         child = Child(may_have_children=True)
