@@ -40,9 +40,9 @@ def work_or_end(job: Job) -> Iterator[list[Row]]:
     return _work(job)
 
 
-def growth_or_end(jobs: Sequence[Job], threads: int, first: int) -> str:
-    end_for(*jobs[first:])
-    return _growth(jobs, threads, first)
+def growth_or_end(jobs: Sequence[Job], threads: int, set_bytes: int) -> str:
+    end_for(*jobs)
+    return _growth(jobs, threads, set_bytes)
 
 
 def end_for(*jobs: Job) -> None:

@@ -165,6 +165,23 @@ def test_a_process_that_may_have_no_children(tmp_path: Path) -> None:
     assert files_below(tmp_path / "d") == {"0.l3", "1.l3", "2.l3"}
 
 
+@pytest.mark.parametrize("what", ["no folder for sockets", "a deleted folder"])
+def test_where_no_process_can_be_started(tmp_path: Path, what: str) -> None:
+    write_tar(tmp_path / "s" / "a.tar", samples(2))
+    code = f"""
+import os, sys, tempfile
+from l3dali.cli import main
+
+if {what!r} == "a deleted folder":
+    os.mkdir("gone"); os.chdir("gone"); os.rmdir("../gone")
+else:  # as where nothing else can be written
+    tempfile._candidate_tempdir_list = lambda: ["/proc/nowhere"]
+sys.exit(main(["convert", {str(tmp_path / "s")!r}, {str(tmp_path / "d")!r}]))
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    assert files_below(tmp_path / "d") == {"a.tar", "a.idx"}
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux has such scores")
 def test_children_end_first_where_memory_ends() -> None:
     """The command, which keeps the rows of a large manifest, was the largest, and was ended."""

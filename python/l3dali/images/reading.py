@@ -15,6 +15,7 @@ import re
 import struct
 import threading
 import zlib
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
@@ -306,9 +307,21 @@ def _png_pixels(data: bytes) -> Image:
     raise ImageError("a damaged PNG")
 
 
+_MOST_OF_A_KIND = 16  # The first sound one counts.
+
+
 def png_without_texts(data: bytes) -> bytes:
-    """A PNG for libpng, which would unpack a thousand texts to up to 8 MB each, and keep them."""
-    return _png_of(data, lambda kind: kind not in (b"zTXt", b"iTXt"))
+    """A PNG for libpng, which would unpack a thousand texts to up to 8 MB each, and keep them.
+
+    And without chunks that are repeated often, for it may warn of each.
+    """
+    counts = Counter[bytes]()
+
+    def is_kept(kind: bytes) -> bool:
+        counts[kind] += kind != b"IDAT"
+        return kind not in (b"zTXt", b"iTXt") and counts[kind] <= _MOST_OF_A_KIND
+
+    return _png_of(data, is_kept)
 
 
 def _png_of(data: bytes, is_kept: Callable[[bytes], bool]) -> bytes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from multiprocessing import current_process, parent_process
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from l3dali import __version__
@@ -79,7 +80,12 @@ def is_in_process(*urls: str) -> bool:
 
 
 def has_no_children(jobs: Sequence[Job]) -> bool:
-    """Whether these are work for this process: others do not see a folder, or it may have none."""
+    """Whether these are work for this process: others do not see a folder, or cannot be started."""
+    try:
+        Path.cwd()
+        tempfile.gettempdir()  # for sockets
+    except FileNotFoundError:
+        return True
     urls = jobs[0].target, *(job.source for job in jobs)
     return current_process().daemon or is_in_process(*urls)
 

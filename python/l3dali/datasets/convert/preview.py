@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from l3dali.console import Failure, megabytes, reason_of
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SAMPLED_IMAGES = 100  # that tell whether lossy sources would grow
 _LOOKS = 3  # at them; an image that ends the process is in the first job that is left, the largest
+_SAMPLED_FILES = 100_000  # among which these images are; a child gets their names
 
 
 @dataclass
@@ -70,12 +71,15 @@ def preview(jobs: Sequence[Job], foreseen: Mapping[str, str]) -> Iterator[Previe
 
 def tell_growth(jobs: Sequence[Job], threads: int) -> str:
     """Says that sources are lossy and would grow, going by the first images; "" if it is not so."""
+    set_bytes = sum(job.bytes for job in jobs)
+    ends = accumulate(len(job.files) for job in jobs)
+    jobs = [job for job, end in zip(jobs, ends, strict=True) if end <= _SAMPLED_FILES]
     if has_no_children(jobs):
-        return _growth(jobs, threads)
-    for first in range(_LOOKS):  # What is damaged, or too large, is for the run to say.
+        return _growth(jobs, threads, set_bytes)
+    for first in range(min(_LOOKS, len(jobs))):  # What ends it is for the run to say.
         child = Child(may_have_children=True)
         try:
-            return child.call(_growth_apart, jobs, threads, first)
+            return child.call(_growth_apart, jobs[first:], threads, set_bytes)
         except (ChildDiedError, MemoryError):
             continue
         finally:
@@ -83,25 +87,24 @@ def tell_growth(jobs: Sequence[Job], threads: int) -> str:
     return ""
 
 
-def _growth_apart(jobs: Sequence[Job], threads: int, first: int) -> str:
+def _growth_apart(jobs: Sequence[Job], threads: int, set_bytes: int) -> str:
     if jobs[0].options.untrusted:
         limit_worker(threads)
-    return _growth(jobs, threads, first)
+    return _growth(jobs, threads, set_bytes)
 
 
-def _growth(jobs: Sequence[Job], threads: int, first: int = 0) -> str:
-    names = [lossy_format(entry.blobs[0].data) for entry in _first_images(jobs[first:])]
+def _growth(jobs: Sequence[Job], threads: int, set_bytes: int) -> str:
+    names = [lossy_format(entry.blobs[0].data) for entry in _first_images(jobs)]
     lossy = [name for name in names if name is not None]
     if 2 * len(lossy) <= len(names):
         return ""
     pool = ImagePool(replace(jobs[0].options, on_error="keep", verify=False), threads)
-    for _ in pool.convert(_first_images(jobs[first:])):
+    for _ in pool.convert(_first_images(jobs)):
         pass
     total = sum_totals(pool.totals.formats.values())
     if total.result_bytes <= total.source_bytes:
         return ""
     factor = total.result_bytes / total.source_bytes
-    set_bytes = sum(job.bytes for job in jobs)
     return (
         f"the sources are {max(lossy, key=lossy.count)} files, which lose data to be small; kept "
         f"without loss they grow. The first {total.images} images: from "
