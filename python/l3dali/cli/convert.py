@@ -147,7 +147,7 @@ def _add_cautions(parser: Parser) -> None:
     parser.add_argument(
         "--untrusted",
         action="store_true",
-        help="read images in processes of their own, within limits of memory and time; one that "
+        help="read images in further processes, within limits of memory and time; one that "
         "crashes its reader is listed as failed",
     )
     parser.add_argument(
