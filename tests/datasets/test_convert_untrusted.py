@@ -176,9 +176,13 @@ if {what!r} == "a deleted folder":
     os.mkdir("gone"); os.chdir("gone"); os.rmdir("../gone")
 else:  # as where nothing else can be written
     tempfile._candidate_tempdir_list = lambda: ["/proc/nowhere"]
-sys.exit(main(["convert", {str(tmp_path / "s")!r}, {str(tmp_path / "d")!r}]))
+places = {str(tmp_path / "s")!r}, {str(tmp_path / "d")!r}
+sys.exit(main(["convert", *places, *sys.argv[1:]]))
 """
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    command = [sys.executable, "-c", code]
+    assert subprocess.run([*command, "--untrusted"], cwd=tmp_path, check=False).returncode == 2
+    assert not (tmp_path / "d" / "a.tar").exists()  # No limits, no work.
+    subprocess.run(command, cwd=tmp_path, check=True)
     assert files_below(tmp_path / "d") == {"a.tar", "a.idx"}
 
 

@@ -81,13 +81,16 @@ def is_in_process(*urls: str) -> bool:
 
 def has_no_children(jobs: Sequence[Job]) -> bool:
     """Whether these are work for this process: others do not see a folder, or cannot be started."""
+    if is_in_process(jobs[0].target, *(job.source for job in jobs)):
+        return True
+    if jobs[0].options.untrusted:  # Its limits are those of children: none, no work.
+        return False
     try:
         Path.cwd()
         tempfile.gettempdir()  # for sockets
     except FileNotFoundError:
         return True
-    urls = jobs[0].target, *(job.source for job in jobs)
-    return current_process().daemon or is_in_process(*urls)
+    return current_process().daemon
 
 
 @dataclass(frozen=True)

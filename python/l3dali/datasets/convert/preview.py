@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -75,7 +76,9 @@ def tell_growth(jobs: Sequence[Job], threads: int) -> str:
     ends = accumulate(len(job.files) for job in jobs)
     jobs = [job for job, end in zip(jobs, ends, strict=True) if end <= _SAMPLED_FILES]
     if has_no_children(jobs):
-        return _growth(jobs, threads, set_bytes)
+        with suppress(MemoryError):
+            return _growth(jobs, threads, set_bytes)
+        return ""
     for first in range(min(_LOOKS, len(jobs))):  # What ends it is for the run to say.
         child = Child(may_have_children=True)
         try:
