@@ -527,6 +527,23 @@ def test_disks_that_do_not_tell_cases_apart(
     assert not (tmp_path / "e").exists()
 
 
+@pytest.mark.parametrize("source", ["x.L3", "link.L3", "s/../x.L3"])
+def test_sources_on_disks_that_do_not_tell_cases_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """A result replaced its own source."""
+    (tmp_path / "link.L3").symlink_to(write_png(tmp_path / "x.L3"))
+    (tmp_path / "s").mkdir()
+    before = sorted(tmp_path.iterdir())
+    encode = ["encode", str(tmp_path / source), "-o", str(tmp_path / "x.l3"), "--overwrite"]
+    folds = LocalFolder(tmp_path).folds_case()
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFolder, "folds_case", lambda self: True)
+        assert main(encode) == 2
+    assert sorted(tmp_path.iterdir()) == before
+    assert folds or main(encode) == 0
+
+
 def test_text_and_resolution_of_png_are_kept_on_request(tmp_path: Path) -> None:
     texts = PngImagePlugin.PngInfo()
     texts.add_text("Title", "a road")

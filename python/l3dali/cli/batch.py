@@ -226,11 +226,20 @@ def without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
                 "into folders of their own"
             )
         targets.setdefault(first, target)
-    for target_place, (place, source) in sources.items():
+
+    def as_target(path: Path | str) -> str:
+        """The place of a path, or of the target that the disk takes for it."""
+        place = place_of(path)
+        first = alike.get(folded(place), place)
+        is_known = place == first or place in sources
+        return place if is_known or not LocalFolder(Path(path).parent).folds_case() else first
+
+    for target_place, (_, source) in sources.items():
+        place = as_target(source)
         if place == target_place:
             raise UsageError(f"{source} would be its own result: name another")
         is_link = os.path.islink(source)  # noqa: PTH114 (False where that cannot be told)
-        if place in sources or (is_link and place_of(os.path.realpath(source)) in sources):
+        if place in sources or (is_link and as_target(os.path.realpath(source)) in sources):
             raise UsageError(f"{source} is both a source and a target")
     return targets
 
