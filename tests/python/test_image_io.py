@@ -733,6 +733,20 @@ def test_jpeg_2000_without_all_tiles(part: int) -> None:
         read_picture(b"\xff\x90\x00\x0a".join(parts) + end)
 
 
+@pytest.mark.parametrize("no_jp2", [False, True])
+def test_jpeg_2000_whose_rest_is_zeros(no_jp2: bool) -> None:
+    """As a download that was broken off may leave it: the decoder makes pixels of them."""
+    image = PIL.Image.fromarray(noise(1, height=64, width=64))
+    data = saved(image, "JPEG2000", no_jp2=no_jp2)
+    size = data.index(b"\xff\x90") + 6
+    to_the_end = data[:size] + bytes(4) + data[size + 4 :]
+    for whole in (data, to_the_end, to_the_end + bytes(9), to_the_end + b"\0\0\0\x0cxml <a/>"):
+        assert np.array_equal(read_picture(whole).pixels, np.asarray(image))
+        for end in (1, len(data) // 4):
+            with pytest.raises(ImageError, match="without an end"):
+                read_picture(whole[: len(data) - end].ljust(len(whole), b"\0"))
+
+
 @pytest.mark.parametrize("told", [(2, 2), (2, 0), (0, 2), (0, 0)])
 def test_jpeg_2000_without_all_parts_of_a_tile(told: tuple[int, int]) -> None:
     """Parts say how many their tile has, or 0. The decoder makes do with the first."""

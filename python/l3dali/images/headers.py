@@ -759,6 +759,9 @@ def _check_jpeg2000_tiles(stream: bytes) -> None:
         told[tile] = max(told.get(tile, 0), parts)
         start, at = at, at + (size or len(stream))  # 0: to the end
         _behind_styles(stream, start + 12, at, _JPEG2000_DATA, styles, counted)
+    is_ended = stream[at : at + 2] in (_JPEG2000_END, b"")  # Some lack it.
+    if not (is_ended if at <= len(stream) else _JPEG2000_END in stream):
+        raise ImageError("cannot be read: a JPEG 2000 without an end behind its last tile")
     if len(found) < tiles or any(found[tile] < parts for tile, parts in told.items()):
         raise ImageError("cannot be read: a JPEG 2000 without all tiles and their parts")
     # One may tell of layers and another of precincts, of the same tile.
@@ -775,7 +778,7 @@ def _check_jpeg2000_tiles(stream: bytes) -> None:
         raise ImageError(f"a JPEG 2000 of {packets} packets in {len(stream)} bytes")
 
 
-_JPEG2000_TILE = b"\xff\x90"
+_JPEG2000_TILE, _JPEG2000_END = b"\xff\x90", b"\xff\xd9"
 _MOST_REDUCTIONS = 32  # ISO 15444-1, A.6.1
 _JPEG2000_HOLDERS = frozenset({b"jp2h", b"jplh", b"cgrp"})
 # Methods, with what they name: 1 a number of RGB, gray or YCbCr, of which the decoder makes RGB, or
