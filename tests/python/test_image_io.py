@@ -733,6 +733,20 @@ def test_jpeg_2000_without_all_tiles(part: int) -> None:
         read_picture(b"\xff\x90\x00\x0a".join(parts) + end)
 
 
+@pytest.mark.parametrize("restarts", [0, 4])
+@pytest.mark.parametrize("is_progressive", [False, True])
+def test_jpeg_whose_rest_is_zeros(is_progressive: bool, restarts: int) -> None:
+    """As a download that was broken off may leave it: the decoder makes pixels of them."""
+    image = PIL.Image.fromarray(noise(1, height=64, width=64))
+    data = saved(image, "JPEG", progressive=is_progressive, restart_marker_blocks=restarts)
+    thumbnail = b"\xff\xe1" + struct.pack(">H", 2 + len(data)) + data  # has an end
+    data = data[:2] + thumbnail + data[2:]
+    assert read_picture(data + bytes(9)).pixels.shape == (64, 64)
+    for size in (len(data) - 1, len(data) - 2, len(data) * 3 // 4):
+        with pytest.raises(ImageError, match=r"truncated|too early"):
+            read_picture(data[:size] + bytes(len(data)))
+
+
 @pytest.mark.parametrize("no_jp2", [False, True])
 def test_jpeg_2000_whose_rest_is_zeros(no_jp2: bool) -> None:
     """As a download that was broken off may leave it: the decoder makes pixels of them."""

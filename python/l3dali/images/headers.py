@@ -297,6 +297,11 @@ def _scans_and_end(data: bytes) -> tuple[int, int]:
     return count, len(data)
 
 
+def has_end_of_jpeg(data: bytes) -> bool:
+    """Whether one is told: its decoder makes pixels of zeros in the place of the rest."""
+    return _scans_and_end(data)[1] < len(data)
+
+
 def jpeg_icc(data: bytes) -> bytes | None:
     """The ICC profile of a JPEG, from anywhere before its first scan; None without a whole one.
 

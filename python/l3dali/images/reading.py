@@ -42,6 +42,7 @@ from l3dali.images.headers import (
     ImageError,
     behind_padding,
     check_jpeg2000,
+    has_end_of_jpeg,
     jpeg2000_extra_samples,
     jpeg2000_icc,
     jpeg2000_palette,
@@ -361,6 +362,13 @@ def _with_extra_samples(picture: Picture, kinds: Sequence[int]) -> Picture:
         return picture
     tag = TiffTag("SHORT", struct.pack(f"<{len(kinds)}H", *kinds))
     return replace(picture, metadata=metadata_of_tiff({EXTRA_SAMPLES: tag}), has_alpha=False)
+
+
+def _read_jpeg(data: bytes, palette: Palette) -> Picture:
+    picture = _read_with_pillow(data, palette)
+    if not has_end_of_jpeg(data):
+        raise ImageError("cannot be read: the file ends too early")
+    return picture
 
 
 def _read_webp(data: bytes, palette: Palette) -> Picture:
@@ -696,7 +704,7 @@ def _read_jpeg2000(data: bytes, palette: Palette) -> Picture:
 
 _READERS: dict[Format, Callable[[bytes, Palette], Picture]] = {
     "png": _read_png,
-    "jpeg": _read_with_pillow,
+    "jpeg": _read_jpeg,
     "webp": _read_webp,
     "bmp": _read_with_pillow,
     "tiff": _read_tiff,
