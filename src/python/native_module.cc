@@ -294,6 +294,7 @@ py::dict Info(const py::buffer& data) {
 PYBIND11_MODULE(_native, m) {
   m.doc() = "Encoder and CPU decoder of the L3 image format; use l3dali instead.";
   l3::FindL3Error();
+  py::isinstance<py::array>(m);  // finds the functions of NumPy, which takes the GIL (python/gil.h)
   m.def("encode", &l3::Encode, py::arg("image"), py::kw_only(), py::arg("coding"),
         py::arg("effort"), py::arg("threads"), py::arg("tile"), py::arg("labels"), py::arg("icc"),
         py::arg("exif"), py::arg("palette"), py::arg("xmp"), py::arg("key_values"),

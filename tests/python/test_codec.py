@@ -1373,3 +1373,17 @@ sys.exit(1)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_the_first_call_finds_nothing_of_numpy() -> None:
+    """That takes the GIL, amid which the interpreter may end: a segmentation fault, at times."""
+    code = """
+import builtins, numpy.ma, l3dali
+image = numpy.zeros((8, 8, 3), numpy.uint8)
+find, found = builtins.__import__, []
+builtins.__import__ = lambda name, *rest, **named: found.append(name) or find(name, *rest, **named)
+l3dali.encode(image)
+print(found)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "multiarray" not in done.stdout, done.stdout
