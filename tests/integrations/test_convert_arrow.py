@@ -360,6 +360,24 @@ def test_ends_of_streams(tmp_path: Path, end: str) -> None:
     assert rows(read_arrow(tmp_path / "d" / "a.arrow", "stream")[0]) == rows(table)
 
 
+@pytest.mark.parametrize("batches", [1, 2, 3])
+def test_a_stream_whose_rest_is_zeros(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], batches: int
+) -> None:
+    """As a download that was broken off may leave it; it counted as the end, and rows were lost."""
+    path = tmp_path / "s" / "a.arrow"
+    batch = write_arrow(path, "stream").combine_chunks().to_batches()[0]
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, batch.schema) as stream:
+        ends = [file.tell()]
+        for _ in range(3):
+            stream.write_batch(batch)
+            ends.append(file.tell())
+    data = path.read_bytes()
+    path.write_bytes(data[: ends[batches]].ljust(len(data), b"\0"))
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert "data behind the end of the stream" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_damage_at_random_ends_in_an_error_or_not_at_all(tmp_path: Path, seed: int) -> None:
     """In a process of its own: pyarrow may crash, which costs the shard."""

@@ -21,6 +21,7 @@ from l3dali.datasets.convert.arrow_messages import (
     footer_blocks,
     holds_values,
     is_end,
+    is_end_of_stream,
     read_message,
 )
 from l3dali.datasets.convert.parquet import (
@@ -207,7 +208,7 @@ def _batches_of_stream(source: BinaryIO, reader: Any, limit: _Limit) -> Iterator
         try:
             yield reader.read_next_batch_with_custom_metadata()
         except StopIteration:
-            if not is_end(source, at, size_of(source)):
+            if not is_end_of_stream(source, at, size_of(source)):
                 raise ArrowError("data behind the end of the stream") from None
             return
 
