@@ -419,7 +419,7 @@ def test_a_size_that_is_not_the_header_s(
     members = write_tar(tmp_path / "b.tar", [("0.png", png()), ("1.png", png())]).read_bytes()
     (tmp_path / "a.tar").write_bytes(pax("x", tarfile.XHDTYPE, record) + members)
     assert convert(tmp_path / "a.tar", tmp_path / "d") == 2
-    assert "0.png: a damaged header" in capsys.readouterr().err
+    assert re.search("0.png: a damaged header|: invalid header", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("key", ["GNU.sparse.name", "GNU.sparse.realsize", "SCHILY.realsize"])
