@@ -20,7 +20,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 # In the rooms of engines, what sanitizers have no part in: measured memory, Python that calls what others call.
 NOT_SANITIZED := encoder/test_encoder_memory encoder/test_size_ledger python/test_geometry python/test_image_io \
-  python/test_lossy
+  python/test_lossy python/test_metadata
 # Those that ask engines and encoder through tests/engines/engines.py alone.
 TESTS_OF_ENGINES := engines/test_change encoder/test_encoder_kernels format/test_golden format/test_invalid \
   engines/test_output_plan engines/test_parity encoder/test_roundtrip
