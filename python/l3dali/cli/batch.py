@@ -213,11 +213,15 @@ def without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
         folder, name = os.path.split(path)
         return os.path.join(real(folder), name)  # noqa: PTH118
 
+    @cache
+    def folds_case(folder: Path) -> bool:
+        return LocalFolder(folder).folds_case()
+
     alike: dict[str, str] = {}  # places of targets, by what some disks take for one name
     for source, target in pairs:
         place, target_place = place_of(source), place_of(target)
         first_alike = alike.setdefault(folded(target_place), target_place)
-        if first_alike != target_place and LocalFolder(target.parent).folds_case():
+        if first_alike != target_place and folds_case(target.parent):
             target_place = first_alike
         first_place, first = sources.setdefault(target_place, (place, source))
         if first_place != place:
@@ -232,7 +236,7 @@ def without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
         place = place_of(path)
         first = alike.get(folded(place), place)
         is_known = place == first or place in sources
-        return place if is_known or not LocalFolder(Path(path).parent).folds_case() else first
+        return place if is_known or not folds_case(Path(path).parent) else first
 
     for target_place, (_, source) in sources.items():
         place = as_target(source)

@@ -297,9 +297,16 @@ def _scans_and_end(data: bytes) -> tuple[int, int]:
     return count, len(data)
 
 
-def has_end_of_jpeg(data: bytes) -> bool:
-    """Whether one is told: its decoder makes pixels of zeros in the place of the rest."""
-    return _scans_and_end(data)[1] < len(data)
+def check_end_of_jpeg(data: bytes) -> None:
+    """Refuses a JPEG without an end: its decoder makes pixels of zeros in the place of the rest.
+
+    And one of much fill, which Pillow feeds it again and again.
+    """
+    end = _scans_and_end(data)[1]
+    if end == len(data):
+        raise ImageError("cannot be read: the file ends too early")
+    if data.find(b"\xff" * MOST_PARTS, 0, end) >= 0:
+        raise ImageError(f"a JPEG of more than {MOST_PARTS} fill bytes")
 
 
 def jpeg_icc(data: bytes) -> bytes | None:
@@ -757,6 +764,7 @@ def _check_jpeg2000_tiles(stream: bytes) -> None:
     at = _behind_styles(stream, 2, len(stream), _JPEG2000_TILE, styles, counted)
     found: dict[int, int] = {}
     told: dict[int, int] = {}  # how many parts a tile has; any of them may tell, others say 0
+    start = at
     while stream[at : at + 2] == _JPEG2000_TILE:
         next(counted)
         tile, size, _, parts = struct.unpack_from(">HI2B", stream, at + 4)
@@ -764,8 +772,8 @@ def _check_jpeg2000_tiles(stream: bytes) -> None:
         told[tile] = max(told.get(tile, 0), parts)
         start, at = at, at + (size or len(stream))  # 0: to the end
         _behind_styles(stream, start + 12, at, _JPEG2000_DATA, styles, counted)
-    is_ended = stream[at : at + 2] in (_JPEG2000_END, b"")  # Some lack it.
-    if not (is_ended if at <= len(stream) else _JPEG2000_END in stream):
+    is_ended = stream.startswith(_JPEG2000_END, at)
+    if not (is_ended if at <= len(stream) else stream.find(_JPEG2000_END, start) > 0):
         raise ImageError("cannot be read: a JPEG 2000 without an end behind its last tile")
     if len(found) < tiles or any(found[tile] < parts for tile, parts in told.items()):
         raise ImageError("cannot be read: a JPEG 2000 without all tiles and their parts")

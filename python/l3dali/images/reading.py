@@ -41,8 +41,8 @@ from l3dali.images.headers import (
     MOST_SMALL_PARTS,
     ImageError,
     behind_padding,
+    check_end_of_jpeg,
     check_jpeg2000,
-    has_end_of_jpeg,
     jpeg2000_extra_samples,
     jpeg2000_icc,
     jpeg2000_palette,
@@ -365,10 +365,8 @@ def _with_extra_samples(picture: Picture, kinds: Sequence[int]) -> Picture:
 
 
 def _read_jpeg(data: bytes, palette: Palette) -> Picture:
-    picture = _read_with_pillow(data, palette)
-    if not has_end_of_jpeg(data):
-        raise ImageError("cannot be read: the file ends too early")
-    return picture
+    check_end_of_jpeg(data)
+    return _read_with_pillow(data, palette)
 
 
 def _read_webp(data: bytes, palette: Palette) -> Picture:

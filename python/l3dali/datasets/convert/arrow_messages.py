@@ -18,6 +18,7 @@ DICTIONARY, RECORD_BATCH = 2, 3
 _FOOTER_END = struct.Struct("<i6s")  # its size, and the magic number
 _CONTINUATION = b"\xff" * 4  # before the size of the metadata; older files lack it
 _OLD_MARK_BYTES = 4  # of a stream's end: zeros
+_PADDED_MARK_BYTES = 128  # at most: eight, and zeros that some writers may add
 _OLD_COMPRESSION = b"ARROW:experimental_compression"
 _BUFFER = struct.Struct("<qq")
 _BLOCKS = {DICTIONARY: 2, RECORD_BATCH: 3}  # fields of a footer, by kind of message
@@ -123,8 +124,8 @@ def is_end(source: BinaryIO, start: int, end: int) -> bool:
 def is_end_of_stream(source: BinaryIO, start: int, end: int) -> bool:
     """Whether a mark is there, if anything: zeros may stand for what a broken download lacks."""
     source.seek(start)
-    has_mark = source.read(4) == _CONTINUATION
-    return (has_mark or end - start <= _OLD_MARK_BYTES) and is_end(source, start, end)
+    most = _PADDED_MARK_BYTES if source.read(4) == _CONTINUATION else _OLD_MARK_BYTES
+    return end - start <= most and is_end(source, start, end)
 
 
 def _footer(source: BinaryIO) -> tuple[_Table, int]:
