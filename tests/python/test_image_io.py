@@ -326,8 +326,7 @@ def test_png_whose_texts_unpack_to_anything() -> None:
     chunks = [(b"zTXt", b"k\0\0" + text), (b"iTXt", b"k\0\1\0\0\0" + text)] * 20
     data = _png(struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"\0\5", *chunks)
     before = peaks.forget()
-    for end in (len(data), -12):  # whole, and without an end
-        assert read_picture(data[:end]).pixels.tolist() == [[5]]
+    assert read_picture(data).pixels.tolist() == [[5]]
     assert peaks.peak() < before + (100 << 20)
 
 
@@ -734,6 +733,20 @@ def test_jpeg_2000_without_all_tiles(part: int) -> None:
     del parts[part + 1]
     with pytest.raises(ImageError, match="without all tiles"):
         read_picture(b"\xff\x90\x00\x0a".join(parts) + end)
+
+
+@pytest.mark.parametrize(
+    "rest", [b"", bytes(100), b"\0\0\0\0IENC\0\0\0\0"], ids=["cut", "zeros", "damage"]
+)
+@pytest.mark.parametrize("has_exif", [False, True])
+def test_png_without_its_end(has_exif: bool, rest: bytes) -> None:
+    """What stood behind the pixels was lost, EXIF with the orientation, without a word."""
+    whole = saved(PIL.Image.new("L", (16, 16), 7), "PNG")
+    end = whole.index(b"IEND") - 4
+    whole = whole[:end] + has_exif * _chunk(b"eXIf", b"MM\0*\0\0\0\x08\0\0") + whole[end:]
+    assert (read_picture(whole).exif is not None) == has_exif
+    with pytest.raises(ImageError, match="the file ends too early"):
+        read_picture(whole[:end] + rest)
 
 
 @pytest.mark.parametrize("restarts", [0, 4])

@@ -345,6 +345,8 @@ def _png_parts(data: bytes) -> Iterator[tuple[bytes, int, int]]:
         size, kind = struct.unpack_from(">I4s", data, at)
         next(pixels if kind == b"IDAT" else others)
         yield kind, at, (at := at + 12 + size)
+    if kind != b"IEND" or at > len(data):
+        raise ImageError("cannot be read: the file ends too early")
 
 
 def _with_numbers(picture: Picture, bits: int, bands: Sequence[int] = (0,)) -> Picture:
