@@ -213,16 +213,21 @@ def without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
         folder, name = os.path.split(path)
         return os.path.join(real(folder), name)  # noqa: PTH118
 
+    alike: dict[str, str] = {}  # places of targets, by what some disks take for one name
+
     @cache
     def folds_case(folder: Path) -> bool:
         return LocalFolder(folder).folds_case()
 
-    alike: dict[str, str] = {}  # places of targets, by what some disks take for one name
+    def as_target(place: str, folder: Path) -> str:
+        """The place of a target that the disk takes for this one; else this one."""
+        first = alike.get(folded(place), place)
+        return first if first != place and folds_case(folder) else place
+
     for source, target in pairs:
         place, target_place = place_of(source), place_of(target)
-        first_alike = alike.setdefault(folded(target_place), target_place)
-        if first_alike != target_place and folds_case(target.parent):
-            target_place = first_alike
+        alike.setdefault(folded(target_place), target_place)
+        target_place = as_target(target_place, target.parent)
         first_place, first = sources.setdefault(target_place, (place, source))
         if first_place != place:
             raise UsageError(
@@ -230,20 +235,14 @@ def without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
                 "into folders of their own"
             )
         targets.setdefault(first, target)
-
-    def as_target(path: Path | str) -> str:
-        """The place of a path, or of the target that the disk takes for it."""
-        place = place_of(path)
-        first = alike.get(folded(place), place)
-        is_known = place == first or place in sources
-        return place if is_known or not folds_case(Path(path).parent) else first
-
-    for target_place, (_, source) in sources.items():
-        place = as_target(source)
-        if place == target_place:
+    for target_place, (place, source) in sources.items():
+        places = {as_target(place, source.parent)}
+        if target_place in places:
             raise UsageError(f"{source} would be its own result: name another")
-        is_link = os.path.islink(source)  # noqa: PTH114 (False where that cannot be told)
-        if place in sources or (is_link and as_target(os.path.realpath(source)) in sources):
+        if os.path.islink(source):  # noqa: PTH114 (False where that cannot be told)
+            led_to = Path(os.path.realpath(source))
+            places.add(as_target(place_of(led_to), led_to.parent))
+        if places & sources.keys():
             raise UsageError(f"{source} is both a source and a target")
     return targets
 
