@@ -346,6 +346,19 @@ def test_ledgers_grow_with_the_cluster(cores: int, count: int) -> None:
     assert ray_engine._count_of_ledgers(cores) == count
 
 
+def test_ledgers_are_beside_the_command(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in (1, 2):
+        add_worker(cluster, number)
+    monkeypatch.setattr(ray_engine, "_count_of_ledgers", lambda cores: 4)
+    ray_engine.connect(cluster.address, 1)
+    asked = [
+        ledger.__ray_call__.remote(lambda _: ray.get_runtime_context().get_node_id())
+        for ledger in ray_engine._ledgers
+    ]
+    assert ray.get(asked, timeout=120) == [ray.get_runtime_context().get_node_id()] * 4
+    ray_engine.disconnect()
+
+
 def test_several_ledgers_and_workers_that_keep_their_nice(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

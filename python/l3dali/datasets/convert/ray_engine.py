@@ -199,7 +199,8 @@ def _start_ledger() -> Any:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-    options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
+    # Without a byte of memory, Ray 2.60 starts it anywhere, whatever the strategy says.
+    options = {"num_cpus": 0, "memory": 1, "max_restarts": -1, "max_task_retries": -1}
     return ray.remote(_Ledger).options(scheduling_strategy=here, **options).remote()
 
 
