@@ -629,6 +629,91 @@ def test_small_files_of_long_lists(
     assert files_below(tmp_path / "d") == set()
 
 
+def varint(number: int) -> bytes:
+    """As in Thrift's compact protocol, which has twice a number that is not below 0."""
+    *more, last = [number >> shift & 127 for shift in range(0, max(1, number.bit_length()), 7)]
+    return bytes(byte | 128 for byte in more) + bytes([last])
+
+
+def test_small_pages_that_expand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One of 3,000 bytes and one value had 2 GB for each row group that named it, in 10 s each."""
+    source = tmp_path / "s" / "a.parquet"
+    source.parent.mkdir()
+    numbers = np.random.default_rng(1).integers(2**63, size=2000)
+    options: dict[str, Any] = {"compression": "brotli", "use_dictionary": False}
+    pq.write_table(pa.table({"i": numbers}), source, **options)
+    data = source.read_bytes()
+    head = b"\x15\0\x15"  # kind 0, and then its size
+    assert data[4:7] == head
+    size = data[7:10]
+    assert size[2] < 128
+    for sizes, told in ((2**29, "its pages would take too much"), (2**28, "damaged")):
+        new = data[:7] + varint(2 * sizes) + data[10:1000] + data[1002:]
+        assert len(new) == len(data)
+        source.write_bytes(new)
+        assert convert(source.parent, tmp_path / "d", "-j1") == 2
+        assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        *[b"\x15\0\x15" + end for end in (b"\x01", b"\xff" * 9 + b"\x01", b"\xff" * 11)],
+        *[b"\x15\0" + end for end in (b"\x16\x02", b"\x19\x05", b"\x05\x80\x80\x08")],
+        b"\x1c" * 5000,
+        b"\x10\0",
+        b"\x18\xff\xff\xff\xff\x0f",
+        b"",
+    ],
+)
+def test_heads_of_pages_that_are_damaged(tmp_path: Path, head: bytes) -> None:
+    source = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"i": np.arange(5000)}), source, use_dictionary=False)
+    column = pq.read_metadata(source).row_group(0).column(0)
+    data = b"PAR1" + head
+    assert len(data) < column.total_compressed_size
+    with pytest.raises(parquet.ParquetError, match="damaged"):
+        list(parquet._pages(io.BytesIO(data), column))
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_pages_are_walked(tmp_path: Path, version: str, compression: str) -> None:
+    write_table(tmp_path / "a.parquet")
+    table = pq.read_table(tmp_path / "a.parquet")
+    table = table.append_column("long", pa.array([bytes([i]) * 100_000 for i in range(COUNT)]))
+    options: dict[str, Any] = {"data_page_version": version, "compression": compression}
+    pq.write_table(table, tmp_path / "b.parquet", data_page_size=100, **options)
+    group = pq.read_metadata(tmp_path / "b.parquet").row_group(0)
+    with (tmp_path / "b.parquet").open("rb") as file:
+        for i in range(group.num_columns):
+            column = group.column(i)
+            at = start = column.dictionary_page_offset or column.data_page_offset
+            expanded = 0
+            for _, size in parquet._pages(file, column):
+                head, length = parquet._page_head(file, at)
+                at += length + head[3]
+                expanded += length + size
+            assert at - start == column.total_compressed_size
+            assert expanded == column.total_uncompressed_size
+
+
+def test_parts_of_few_rows_are_few(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By a footer that lied, each of 100,000 rows of 115 bytes was a part: 31 s."""
+    source = tmp_path / "s" / "a.parquet"
+    source.parent.mkdir()
+    pq.write_table(pa.table({"i": np.zeros(20_000, np.int64)}), source)
+    data = source.read_bytes()
+    size = pq.read_metadata(source).row_group(0).total_byte_size
+    old, new = (b"\x16" + varint(2 * each) + b"\x16" for each in (size, 2**61))
+    old, new = (each + varint(2 * 20_000) for each in (old, new))
+    assert data.count(old) == 1
+    footer = int.from_bytes(data[-8:-4], "little") + len(new) - len(old)
+    source.write_bytes(data[:-8].replace(old, new) + footer.to_bytes(4, "little") + b"PAR1")
+    assert convert(source.parent, tmp_path / "d", "-j1") == 2
+    assert "too many rows or columns" in capsys.readouterr().err
+
+
 def test_long_lists_are_read_a_few_at_a_time(tmp_path: Path) -> None:
     """Masks of one class: 64 of 512 x 512 in some kB, which is no more than any file may have."""
     masks = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(2**23, np.uint8)), 2**18)

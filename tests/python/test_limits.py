@@ -228,7 +228,7 @@ def limit_of(what: str) -> int:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    assert len(ROWS) == 1 + 40  # the head, and the limits
+    assert len(ROWS) == 1 + 41  # the head, and the limits
     assert limit_of("pixels of an image that is decoded") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of an image of another format") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of any L3 image") == codec.MAX_PIXELS
@@ -262,6 +262,7 @@ def test_limits_are_those_of_the_code() -> None:
     assert limit_of("bytes of a compressed record batch") == arrow._EXPANDED_BYTES
     assert limit_of("rows of an Arrow or Parquet file") == parquet._ROWS_A_BYTE
     assert limit_of("bytes of what these rows hold") == parquet.MOST_TIMES
+    assert limit_of("bytes of all pages of a Parquet file") == parquet.MOST_TIMES
     assert limit_of("bytes of all record batches of an Arrow") == parquet.MOST_TIMES
     assert limit_of("bytes of an image in a zip archive") == zip_archive.MAX_IMAGE_BYTES
     assert limit_of("bytes of an L3 file of more than 64 MiB") == zip_archive.MAX_L3_TIMES

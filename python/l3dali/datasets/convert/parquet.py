@@ -49,9 +49,12 @@ _FREE_BYTES = 2**24  # of values, in any file
 _ROWS_A_BYTE, _FREE_ROWS = 100, 2**20
 _FREE_CELLS = 2**24  # rows of columns; of these too so many a byte
 _VALUE_BYTES = 8  # of a value in a list, with how deep it lies
-_PAGE_HEAD_BYTES = 16
-_NEXT_I32 = 0x15  # a field of 32 bits, whose number is one more than that of the field before
+_PAGE_BYTES, _FREE_PAGE_BYTES = 2**14, 2**28  # a page counts as so many at least; of any file
+_HEAD_BYTES, _MOST_HEAD_BYTES = 2**8, 2**24  # of a page, the most as in pyarrow
 _DICTIONARY_PAGE = 2
+_DATA_HEADS = {0: 5, 3: 8}  # fields of what heads pages of data, by their kinds
+_I16, _I32, _I64, _BYTES, _STRUCT = 4, 5, 6, 8, 12  # kinds of fields
+_SIZES = {1: 0, 2: 0, 3: 1, 7: 8}  # of others: true, false, a byte, a float
 _TAIL_BYTES = 8  # of a file, behind its footer
 _MAGIC = b"PAR1"  # at both ends of a file
 
@@ -130,6 +133,7 @@ class Claims:
         self._rows = max(_FREE_ROWS, _ROWS_A_BYTE * size)  # that are left
         self._cells = max(_FREE_CELLS, _ROWS_A_BYTE * size)
         self._bytes = max(_FREE_BYTES, MOST_TIMES * size)
+        self._page_bytes = max(_FREE_PAGE_BYTES, MOST_TIMES * size)
 
     def count(self, batch: Any) -> None:
         """Counts some rows, and what may be images in lists as rows.
@@ -158,10 +162,18 @@ class Claims:
         self._judge()
         return in_lists
 
+    def count_pages(self, source: BinaryIO, group: Any) -> None:
+        """Counts what the pages of a row group take expanded, which may be more than its values."""
+        for i in range(group.num_columns):
+            for _, size in _pages(source, group.column(i)):
+                self._page_bytes -= max(size, _PAGE_BYTES)
+                if self._page_bytes < 0:
+                    raise ParquetError("its pages would take too much for the size of the file")
+
     def _count(self, array: Any) -> None:
         from pyarrow import compute, types
 
-        self._cells -= len(array)
+        self._cells -= max(len(array), _BATCH_ROWS)  # A part of few costs what one of many does.
         type = array.type
         if types.is_struct(type):
             for field in array.flatten():
@@ -267,6 +279,7 @@ def _read_rows(source: BinaryIO, file: Any, options: Options) -> Iterator[Rows]:
         for group in range(file.metadata.num_row_groups):
             shape = file.metadata.row_group(group)
             in_lists = claims.count_lists(shape)
+            claims.count_pages(source, shape)
             group_bytes = max(shape.total_byte_size, _VALUE_BYTES * in_lists)
             row_bytes = max(1, group_bytes // max(1, shape.num_rows))
             count = min(max(1, _BATCH_BYTES // row_bytes), _BATCH_ROWS, _most_rows(source, shape))
@@ -340,32 +353,92 @@ def _most_rows(source: BinaryIO, group: Any) -> int:
 
 
 def _dictionary_bytes(source: BinaryIO, column: Any) -> int:
-    """The size of a column's dictionary, by the page that it is in: readers go by the same number.
-
-    Of a page header, which is a struct of Thrift's compact protocol, the first fields are its type
-    and its size: https://parquet.apache.org/docs/file-format/data-pages/
-    """
-    start = column.data_page_offset
-    if column.has_dictionary_page and 0 < column.dictionary_page_offset < start:
-        start = column.dictionary_page_offset
-    source.seek(start)
-    head = source.read(_PAGE_HEAD_BYTES).ljust(_PAGE_HEAD_BYTES, b"\0")
-    numbers = []
-    at = 0
-    for _ in range(2):
-        if head[at] != _NEXT_I32:
-            return int(column.total_uncompressed_size)
-        number = shift = 0
-        for byte in head[at + 1 : at + 6]:
-            at += 1
-            number |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                break
-        at += 1
-        numbers.append(number >> 1)  # of sizes and types, none below 0
-    kind, size = numbers
+    """The size of a column's dictionary, by the page that it is in."""
+    kind, size = next(_pages(source, column), (0, 0))
     return size if kind == _DICTIONARY_PAGE else 0
+
+
+def _pages(source: BinaryIO, column: Any) -> Iterator[tuple[int, int]]:
+    """Yields kind and expanded size of a column's pages, up to its last value, as pyarrow reads.
+
+    Raises:
+        ParquetError: what heads a page is damaged.
+    """
+    at = column.data_page_offset
+    if column.has_dictionary_page and 0 < column.dictionary_page_offset < at:
+        at = column.dictionary_page_offset
+    end = at + column.total_compressed_size
+    values = column.num_values
+    while at < end and values > 0:
+        head, length = _page_head(source, at)
+        kind, expanded, stored = (head.get(i, -1) for i in (1, 2, 3))
+        if min(kind, expanded, stored) < 0:
+            raise ParquetError("a damaged Parquet file: the size of a page")
+        yield kind, expanded
+        at += length + stored
+        of_data = head.get(_DATA_HEADS.get(kind, 0))
+        values -= max(0, of_data.get(1, 0)) if isinstance(of_data, dict) else 0
+
+
+def _page_head(source: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
+    """What heads the page that is there, and the bytes it takes.
+
+    https://parquet.apache.org/docs/file-format/data-pages/
+    """
+    length = _HEAD_BYTES
+    while True:
+        source.seek(at)
+        data = source.read(length)
+        try:
+            return _read_struct(data, 0)
+        except (IndexError, RecursionError):  # It may have a large value, for statistics.
+            if len(data) < length or length > _MOST_HEAD_BYTES:
+                raise ParquetError("a damaged Parquet file: what heads a page") from None
+        length *= 64
+
+
+def _read_struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
+    """Its numbers of 32 bits and structs, by field, and its end, in Thrift's compact protocol.
+
+    What Thrift reads in two ways is refused.
+    """
+    found: dict[int, Any] = {}
+    field = 0
+    while data[at]:
+        step, kind = divmod(data[at], 16)
+        at += 1
+        if step == 0:
+            number, at = _read_number(data, at)
+            field = number >> 1
+        field += step
+        size = _SIZES.get(kind)
+        if size is not None:
+            at += size
+        elif kind in (_I16, _I32, _I64, _BYTES):
+            number, at = _read_number(data, at)
+            if kind == _BYTES:
+                at += number
+            elif kind == _I32:
+                if number >> 32:
+                    raise ParquetError("a damaged Parquet file: a number of a page")
+                found[field] = (number >> 1) ^ -(number & 1)
+        elif kind == _STRUCT:
+            found[field], at = _read_struct(data, at)
+        else:
+            raise ParquetError("a damaged Parquet file: what heads a page")
+        if not 0 < field < 2**15:
+            raise ParquetError("a damaged Parquet file: a field of a page")
+    return found, at + 1
+
+
+def _read_number(data: bytes, at: int) -> tuple[int, int]:
+    number = 0
+    for shift in range(0, 70, 7):
+        number |= (data[at] & 127) << shift
+        at += 1
+        if data[at - 1] < 128:
+            return number, at
+    raise ParquetError("a damaged Parquet file: a number of a page")
 
 
 def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> str | None:
