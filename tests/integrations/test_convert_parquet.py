@@ -424,12 +424,14 @@ def test_rows_that_pyarrow_does_not_reach(
     data = path.read_bytes()
     page = pq.read_metadata(path).row_group(1).column(0).data_page_offset
     rows = data.rindex(b"\x16\x04", 0, -8)  # two, of the last row group
-    for place, old, new in ((page, b"\x15\0", b"\x15\x08"), (rows, b"\x16\x04", b"\x16\x02")):
+    for place, old, new, told in (
+        (page, b"\x15\0", b"\x15\x08", "a page of no known kind or size"),
+        (rows, b"\x16\x04", b"\x16\x02", "it has not the rows that its footer names"),
+    ):
         assert data[place : place + 2] == old
         path.write_bytes(data[:place] + new + data[place + 2 :])
         assert convert(tmp_path / "s", tmp_path / "d") == 2
-        told = "a damaged Parquet file: it has not the rows that its footer names"
-        assert told in capsys.readouterr().err
+        assert f"a damaged Parquet file: {told}" in capsys.readouterr().err
 
 
 def test_files_behind_one_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -580,8 +582,10 @@ def test_values_that_repeat_those_before_them(tmp_path: Path) -> None:
     encoding = {"i": "DELTA_BYTE_ARRAY"}
     pq.write_table(table, path, compression="zstd", use_dictionary=False, column_encoding=encoding)
     with path.open("rb") as source:
-        group = parquet.open_file(source).metadata.row_group(0)
-        assert parquet._most_rows(source, group) <= 128
+        file = parquet.open_file(source)
+        group = file.metadata.row_group(0)
+        repeated = parquet.Claims(source).count_pages(source, group, file.schema)
+        assert parquet._most_rows(source, group, repeated, [False]) <= 128
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "tar"])
@@ -635,6 +639,60 @@ def varint(number: int) -> bytes:
     return bytes(byte | 128 for byte in more) + bytes([last])
 
 
+def categories(kind: str, count: int) -> pa.Array:
+    """As many distinct names, of which each row has one."""
+    names = pa.array([f"name-{i}" for i in range(count)]).dictionary_encode()
+    if kind == "lists":
+        names = pa.ListArray.from_arrays(pa.array(range(count + 1), pa.int32()), names)
+    if kind != "flat":
+        is_null = pa.array([i % 7 == 3 for i in range(count)])
+        names = pa.StructArray.from_arrays([names], ["name"], mask=is_null)
+    return names
+
+
+@pytest.mark.parametrize("kind", ["flat", "structs", "lists"])
+def test_many_categories_are_written_once(tmp_path: Path, kind: str) -> None:
+    """100,000 of them made 91 MB of 716 KB: each row group had all."""
+    table = pa.table({"c": categories(kind, 50_000), "i": np.arange(50_000)})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=30_000)
+    assert convert(tmp_path / "a.parquet", tmp_path / "d") == 0
+    new = tmp_path / "d" / "a.parquet"
+    assert pq.read_table(new).equals(table)
+    assert pq.read_metadata(new).num_row_groups == 2
+    assert new.stat().st_size < 1.1 * (tmp_path / "a.parquet").stat().st_size
+
+
+def test_large_values_that_rows_share_by_category(tmp_path: Path) -> None:
+    """20 rows that share 8 values of 9 MB made 1.4 GB."""
+    values = pa.array([np.random.default_rng(i).bytes(2**23) for i in range(5)], pa.binary())
+    shared = pa.DictionaryArray.from_arrays(pa.array([i % 5 for i in range(40)]), values)
+    pq.write_table(pa.table({"a": shared}), tmp_path / "a.parquet")
+    assert convert(tmp_path / "a.parquet", tmp_path / "d") == 0
+    new = tmp_path / "d" / "a.parquet"
+    assert pq.read_table(new).equals(pq.read_table(tmp_path / "a.parquet"))
+    assert new.stat().st_size < 1.1 * (tmp_path / "a.parquet").stat().st_size
+
+
+@pytest.mark.parametrize("kind", ["delta", "flat", "structs"])
+def test_what_may_be_large_is_read_in_large_parts(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts of one row took 20 times as long, where a value could have repeated those before it."""
+    source = tmp_path / "a.parquet"
+    if kind == "delta":
+        table = pa.table({"c": [f"caption {i} " * 10 for i in range(3000)]})
+        encodings = {"c": "DELTA_BYTE_ARRAY"}
+        pq.write_table(table, source, use_dictionary=False, column_encoding=encodings)
+    else:
+        table = pa.table({"c": categories(kind, 3000)})
+        pq.write_table(table, source)
+    monkeypatch.setattr(parquet, "_EXPANDED_BYTES", 2**16)
+    with source.open("rb") as file:
+        parts = [entry.batch for entry in parquet.read_entries(file, Options())]
+    assert len(parts) == 3
+    assert pa.Table.from_batches(parts).equals(table)
+
+
 def test_small_pages_that_expand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One of 3,000 bytes and one value had 2 GB for each row group that named it, in 10 s each."""
     source = tmp_path / "s" / "a.parquet"
@@ -663,6 +721,11 @@ def test_small_pages_that_expand(tmp_path: Path, capsys: pytest.CaptureFixture[s
         b"\x1c" * 5000,
         b"\x10\0",
         b"\x18\xff\xff\xff\xff\x0f",
+        b"\x15\0\x15\xfe\xff\xff\xff\x0f\x05\x05\x02\0",  # Field -3 hid field 2.
+        b"\x15\0" + b"\x13\0" * 100,
+        b"\x15\x08\x15\2\x15\2\0",
+        b"\x15\0\x15\2\x15\2\x2c\x15\1\0\0",
+        b"\x15\0\x15\2\x15\2\x2c\x15\x80\x80\x80\x02\0\0",  # more values than the column
         b"",
     ],
 )
@@ -677,6 +740,36 @@ def test_heads_of_pages_that_are_damaged(tmp_path: Path, head: bytes) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+@pytest.mark.parametrize("encoding", ["DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"])
+def test_lengths_that_a_page_counts(
+    tmp_path: Path, version: str, compression: str, encoding: str
+) -> None:
+    """A page of 100 bytes counted 10^9: 4.1 GB."""
+    source = tmp_path / "a.parquet"
+    texts = [None if i % 9 == 4 else f"text {i % 50}" * (i % 13) for i in range(5000)]
+    table = pa.table({"t": texts, "l": [[text, None] for text in texts]})
+    lists = "l.list.element"
+    options: dict[str, Any] = {"data_page_version": version, "compression": compression}
+    options |= {"use_dictionary": False, "column_encoding": {"t": encoding, lists: encoding}}
+    pq.write_table(table, source, data_page_size=5000, **options)
+    with source.open("rb") as file:
+        parts = [entry.batch for entry in parquet.read_entries(file, Options())]
+    assert pa.Table.from_batches(parts).equals(table)
+    if compression != "none":
+        return
+    data = source.read_bytes()
+    # 128 numbers a block, of 4 parts; the values of the first page that are not null
+    at = data.index(b"\x80\x01\x04")
+    count, end = parquet._read_number(data, at + 3)
+    more = varint(count + 1000)
+    assert len(more) == end - at - 3
+    source.write_bytes(data[: at + 3] + more + data[end:])
+    with source.open("rb") as file, pytest.raises(parquet.ParquetError, match="more than there"):
+        list(parquet.read_entries(file, Options()))
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_pages_are_walked(tmp_path: Path, version: str, compression: str) -> None:
     write_table(tmp_path / "a.parquet")
@@ -688,25 +781,23 @@ def test_pages_are_walked(tmp_path: Path, version: str, compression: str) -> Non
     with (tmp_path / "b.parquet").open("rb") as file:
         for i in range(group.num_columns):
             column = group.column(i)
-            at = start = column.dictionary_page_offset or column.data_page_offset
-            expanded = 0
-            for _, size in parquet._pages(file, column):
-                head, length = parquet._page_head(file, at)
-                at += length + head[3]
-                expanded += length + size
-            assert at - start == column.total_compressed_size
-            assert expanded == column.total_uncompressed_size
+            start = column.dictionary_page_offset or column.data_page_offset
+            *_, last = pages = list(parquet._pages(file, column))
+            assert pages[0].at - start < pages[0].cost
+            assert last.at + last.stored == start + column.total_compressed_size
+            heads = column.total_compressed_size - sum(page.stored for page in pages)
+            assert sum(page.expanded for page in pages) + heads == column.total_uncompressed_size
 
 
 def test_parts_of_few_rows_are_few(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By a footer that lied, each of 100,000 rows of 115 bytes was a part: 31 s."""
     source = tmp_path / "s" / "a.parquet"
     source.parent.mkdir()
-    pq.write_table(pa.table({"i": np.zeros(20_000, np.int64)}), source)
+    pq.write_table(pa.table({"i": np.zeros(70_000, np.int64)}), source)
     data = source.read_bytes()
     size = pq.read_metadata(source).row_group(0).total_byte_size
     old, new = (b"\x16" + varint(2 * each) + b"\x16" for each in (size, 2**61))
-    old, new = (each + varint(2 * 20_000) for each in (old, new))
+    old, new = (each + varint(2 * 70_000) for each in (old, new))
     assert data.count(old) == 1
     footer = int.from_bytes(data[-8:-4], "little") + len(new) - len(old)
     source.write_bytes(data[:-8].replace(old, new) + footer.to_bytes(4, "little") + b"PAR1")

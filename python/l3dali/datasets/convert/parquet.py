@@ -14,10 +14,10 @@ import re
 import resource
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import chain, islice, pairwise
+from itertools import chain, islice, pairwise, zip_longest
 from multiprocessing import current_process
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -48,13 +48,18 @@ MOST_TIMES = 1100  # that values of rows may be larger than the file, as in a zi
 _FREE_BYTES = 2**24  # of values, in any file
 _ROWS_A_BYTE, _FREE_ROWS = 100, 2**20
 _FREE_CELLS = 2**24  # rows of columns; of these too so many a byte
+_PART_CELLS = 2**8  # what a column of few rows costs to be read
 _VALUE_BYTES = 8  # of a value in a list, with how deep it lies
-_PAGE_BYTES, _FREE_PAGE_BYTES = 2**14, 2**28  # a page counts as so many at least; of any file
-_HEAD_BYTES, _MOST_HEAD_BYTES = 2**8, 2**24  # of a page, the most as in pyarrow
-_DICTIONARY_PAGE = 2
-_DATA_HEADS = {0: 5, 3: 8}  # fields of what heads pages of data, by their kinds
-_I16, _I32, _I64, _BYTES, _STRUCT = 4, 5, 6, 8, 12  # kinds of fields
-_SIZES = {1: 0, 2: 0, 3: 1, 7: 8}  # of others: true, false, a byte, a float
+_FREE_PAGE_BYTES = 2**28  # of pages, in any file
+_PAGE_BYTES, _HEAD_COST = 2**14, 64  # A page counts as so many; so does each byte that heads it.
+_COPY_COST = 16  # So many bytes are copied in the time in which one expands.
+_MOST_HEAD_BYTES = 2**24  # as in pyarrow
+_MOST_FIELDS = 32  # of what heads a page, which has 8
+_DICTIONARY_PAGE, _DATA_PAGE_V2 = 2, 3
+_HEADS = {0: 5, 2: 7, 3: 8}  # fields with what is said of a page's data, by its kind
+_TRUE, _FALSE, _I8, _I16, _I32, _I64, _DOUBLE, _BYTES, _STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 12
+_DELTA_LENGTHS, _DELTA_BYTE_ARRAY = 6, 7  # encodings
+_CODECS = {"LZ4": "lz4_raw"}
 _TAIL_BYTES = 8  # of a file, behind its footer
 _MAGIC = b"PAR1"  # at both ends of a file
 
@@ -151,7 +156,7 @@ class Claims:
     def _judge(self) -> None:
         if self._rows < 0 or self._cells < 0:
             raise ParquetError("too many rows or columns for the size of the file")
-        if self._bytes < 0:
+        if self._bytes < 0 or self._page_bytes < 0:
             raise ParquetError("the values of its rows are too many for the size of the file")
 
     def count_lists(self, group: Any) -> int:
@@ -160,20 +165,35 @@ class Claims:
         in_lists = sum(max(0, each - int(group.num_rows)) for each in values)
         self._bytes -= in_lists
         self._judge()
+        if int(group.num_rows) > self._rows:
+            raise ParquetError("too many rows or columns for the size of the file")
         return in_lists
 
-    def count_pages(self, source: BinaryIO, group: Any) -> None:
-        """Counts what the pages of a row group take expanded, which may be more than its values."""
+    def count_part(self, batch: Any) -> None:
+        """Counts the columns of a part that is to be joined with others."""
+        self._cells -= _PART_CELLS * batch.num_columns
+        self._judge()
+
+    def count_pages(self, source: BinaryIO, group: Any, schema: Any) -> list[int]:
+        """Counts what the pages of a row group take expanded, which may be more than its values.
+
+        Returns:
+            For each column the bytes in which a value may repeat all of those before it.
+        """
+        repeated = [0] * group.num_columns
         for i in range(group.num_columns):
-            for _, size in _pages(source, group.column(i)):
-                self._page_bytes -= max(size, _PAGE_BYTES)
+            for page in _pages(source, group.column(i)):
+                self._page_bytes -= page.cost
                 if self._page_bytes < 0:
                     raise ParquetError("its pages would take too much for the size of the file")
+                _check_lengths(source, page, group.column(i), schema.column(i))
+                repeated[i] += page.expanded if page.encoding == _DELTA_BYTE_ARRAY else 0
+        return repeated
 
     def _count(self, array: Any) -> None:
         from pyarrow import compute, types
 
-        self._cells -= max(len(array), _BATCH_ROWS)  # A part of few costs what one of many does.
+        self._cells -= max(len(array), _PART_CELLS)  # A part of few costs what one of many does.
         type = array.type
         if types.is_struct(type):
             for field in array.flatten():
@@ -184,6 +204,7 @@ class Claims:
                 self._rows -= len(values)
                 self._count(values)
         elif types.is_dictionary(type) and has_length(type.value_type):
+            self._page_bytes -= array.dictionary.nbytes // _COPY_COST  # Each part has its own.
             lengths = compute.binary_length(array.dictionary.take(array.indices))
             self._bytes -= compute.sum(lengths).as_py() or 0
         elif has_length(type):
@@ -273,18 +294,22 @@ def _read_rows(source: BinaryIO, file: Any, options: Options) -> Iterator[Rows]:
     claims = Claims(source)
     schema = file.schema
     columns = [schema.column(i) for i in range(len(schema))]
+    in_dictionaries = list(_in_dictionaries(pyarrow.struct(file.schema_arrow)))
+    if len(in_dictionaries) != len(columns):  # a type that pyarrow reads in another way
+        in_dictionaries = [False] * len(columns)
     old_times = [column.path for column in columns if column.physical_type == "INT96"]
     times = open_file(source, coerce_int96_timestamp_unit="s") if old_times else None
     try:
         for group in range(file.metadata.num_row_groups):
             shape = file.metadata.row_group(group)
             in_lists = claims.count_lists(shape)
-            claims.count_pages(source, shape)
+            repeated = claims.count_pages(source, shape, schema)
             group_bytes = max(shape.total_byte_size, _VALUE_BYTES * in_lists)
             row_bytes = max(1, group_bytes // max(1, shape.num_rows))
-            count = min(max(1, _BATCH_BYTES // row_bytes), _BATCH_ROWS, _most_rows(source, shape))
-            rows = {"batch_size": count, "row_groups": [group]}
-            for batch in file.iter_batches(**rows):
+            count = min(max(1, _BATCH_BYTES // row_bytes), _BATCH_ROWS)
+            most = min(count, _most_rows(source, shape, repeated, in_dictionaries))
+            rows = {"batch_size": most, "row_groups": [group]}
+            for batch in _joined(file.iter_batches(**rows), count // most, claims):
                 claims.count(batch)
                 yield rows_of(batch, group, first_row, options)
                 first_row += len(batch)
@@ -336,48 +361,161 @@ def rows_of(batch: Any, group: int, first_row: int, options: Options) -> Rows:
     return Rows(batch, group, blobs, rows)
 
 
-def _most_rows(source: BinaryIO, group: Any) -> int:
-    """How many rows of a group fit in memory where each has the largest value of a dictionary.
+def _joined(batches: Iterator[Any], most: int, claims: Claims) -> Iterator[Any]:
+    """Joins up to `most` batches that turn out to be small: each costs what a large one does."""
+    import pyarrow
 
-    A value is in the file once, however often rows have it, and takes up to all of its dictionary.
+    if most == 1:
+        yield from batches
+        return
+    joined: list[Any] = []
+    size = 0
+    for batch in chain(batches, [None]):
+        more = 0 if batch is None else batch.get_total_buffer_size()
+        if joined and (batch is None or len(joined) == most or size + more > _BATCH_BYTES):
+            with contextlib.suppress(pyarrow.ArrowNotImplementedError):  # of dictionaries in lists
+                joined = pyarrow.Table.from_batches(joined).combine_chunks().to_batches()
+            yield from joined
+            joined, size = [], 0
+        if batch is not None:
+            claims.count_part(batch)
+            joined.append(batch)
+            size += more
+
+
+def _in_dictionaries(type: Any) -> Iterator[bool]:
+    """For each column of a type in a file whether it is read as a dictionary, not of images."""
+    import pyarrow
+
+    if isinstance(type, pyarrow.BaseExtensionType):
+        type = type.storage_type
+    if type.num_fields == 0:
+        yield pyarrow.types.is_dictionary(type) and not may_hold_images(type)
+    for i in range(type.num_fields):
+        yield from _in_dictionaries(type.field(i).type)
+
+
+def _most_rows(
+    source: BinaryIO, group: Any, repeated: Sequence[int], in_dictionaries: Sequence[bool]
+) -> int:
+    """How many rows of a group fit in memory where each has the largest value there can be.
+
+    Of a dictionary, it is in the file once, however often rows have it, and takes up to all of it.
     """
-    columns = (group.column(i) for i in range(group.num_columns))
-    largest = sum(
-        int(column.total_uncompressed_size)
-        if "DELTA_BYTE_ARRAY" in column.encodings  # A value may repeat all of the one before.
-        else _dictionary_bytes(source, column)
-        for column in columns
-        if column.physical_type.endswith("BYTE_ARRAY")
-    )
+    largest = sum(repeated)
+    for i in range(group.num_columns):
+        column = group.column(i)
+        if column.physical_type.endswith("BYTE_ARRAY") and not in_dictionaries[i]:
+            largest += _dictionary_bytes(source, column)
     return int(max(1, _EXPANDED_BYTES // max(1, largest)))
 
 
 def _dictionary_bytes(source: BinaryIO, column: Any) -> int:
     """The size of a column's dictionary, by the page that it is in."""
-    kind, size = next(_pages(source, column), (0, 0))
-    return size if kind == _DICTIONARY_PAGE else 0
+    first = next(_pages(source, column), None)
+    return first.expanded if first is not None and first.kind == _DICTIONARY_PAGE else 0
 
 
-def _pages(source: BinaryIO, column: Any) -> Iterator[tuple[int, int]]:
-    """Yields kind and expanded size of a column's pages, up to its last value, as pyarrow reads.
+class _Page(NamedTuple):
+    """A page of a column.
+
+    Attributes:
+        kind: 0 and 3 are data, 2 is a dictionary.
+        expanded: its bytes.
+        stored: the same as they are compressed.
+        head: what is said of its data.
+        cost: of reading it, in bytes.
+        at: where it is.
+    """
+
+    kind: int
+    expanded: int
+    stored: int
+    head: dict[int, Any]
+    cost: int
+    at: int
+
+    @property
+    def encoding(self) -> int:
+        """Of its values."""
+        return int(self.head.get(4 if self.kind == _DATA_PAGE_V2 else 2, 0))
+
+
+def _pages(source: BinaryIO, column: Any) -> Iterator[_Page]:
+    """Yields the pages of a column, up to its last value, as pyarrow reads them.
 
     Raises:
-        ParquetError: what heads a page is damaged.
+        ParquetError: what heads a page is damaged, or says what the footer does not.
     """
-    at = column.data_page_offset
+    first = at = column.data_page_offset
     if column.has_dictionary_page and 0 < column.dictionary_page_offset < at:
-        at = column.dictionary_page_offset
+        first = at = column.dictionary_page_offset
     end = at + column.total_compressed_size
     values = column.num_values
     while at < end and values > 0:
         head, length = _page_head(source, at)
         kind, expanded, stored = (head.get(i, -1) for i in (1, 2, 3))
-        if min(kind, expanded, stored) < 0:
-            raise ParquetError("a damaged Parquet file: the size of a page")
-        yield kind, expanded
+        of_data = head.get(_HEADS.get(kind, 0))
+        if min(expanded, stored) < 0 or not isinstance(of_data, dict):
+            raise ParquetError("a damaged Parquet file: a page of no known kind or size")
+        if kind == _DICTIONARY_PAGE:
+            values -= 0 if at == first else values + 1
+        else:
+            values -= of_data.get(1, 0) if of_data.get(1, 0) >= 0 else values + 1
+        cost = max(expanded, _PAGE_BYTES, _HEAD_COST * length)
+        yield _Page(kind, expanded, stored, of_data, cost, at + length)
         at += length + stored
-        of_data = head.get(_DATA_HEADS.get(kind, 0))
-        values -= max(0, of_data.get(1, 0)) if isinstance(of_data, dict) else 0
+    if values:
+        raise ParquetError("a damaged Parquet file: it has not the values that its footer names")
+
+
+def _check_lengths(source: BinaryIO, page: _Page, column: Any, described: Any) -> None:
+    """Refuses a page that counts more lengths than it has values: pyarrow makes room for them.
+
+    They take no bytes where they are equal. In DELTA_BYTE_ARRAY prefixes are counted, too:
+    https://parquet.apache.org/docs/file-format/data-pages/encodings/
+    """
+    import pyarrow
+
+    if page.encoding not in (_DELTA_LENGTHS, _DELTA_BYTE_ARRAY):
+        return
+    is_second = page.kind == _DATA_PAGE_V2
+    source.seek(page.at)
+    data = source.read(page.stored)
+    at = page.head.get(5, 0) + page.head.get(6, 0) if is_second else 0  # levels
+    codec = _CODECS.get(column.compression, column.compression.lower())
+    try:
+        if codec != "uncompressed" and (not is_second or page.head.get(7, True)):
+            rest = pyarrow.Codec(codec).decompress(data[at:], page.expanded - at, asbytes=True)
+            data = data[:at] + rest
+        if not is_second:
+            for level in (described.max_repetition_level, described.max_definition_level):
+                at += 4 + int.from_bytes(data[at : at + 4], "little") if level else 0
+        for _ in range(1 + (page.encoding == _DELTA_BYTE_ARRAY)):
+            at = _behind_deltas(data, at, page.head.get(1, 0))
+    except (IndexError, ValueError, OSError) as error:
+        raise ParquetError(f"a damaged Parquet file: lengths of values: {error}") from error
+
+
+def _behind_deltas(data: bytes, at: int, most: int) -> int:
+    """Where an array of DELTA_BINARY_PACKED ends, of at most so many numbers."""
+    block, at = _read_number(data, at)
+    parts, at = _read_number(data, at)
+    count, at = _read_number(data, at)
+    _, at = _read_number(data, at)
+    if count > most or not 0 < parts <= block:
+        raise ParquetError("more than there are values")
+    left = count - 1
+    while left > 0:
+        _, at = _read_number(data, at)
+        widths = data[at : at + parts]
+        at += parts
+        if not widths:
+            raise IndexError("an end amid them")
+        for width in widths[: -(-left // (block // parts))]:
+            at += width * (block // parts) // 8
+        left -= block
+    return at
 
 
 def _page_head(source: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
@@ -385,50 +523,48 @@ def _page_head(source: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
 
     https://parquet.apache.org/docs/file-format/data-pages/
     """
-    length = _HEAD_BYTES
-    while True:
+    for length in (2**8, 2**12, 2**18, _MOST_HEAD_BYTES):  # It may have large values as statistics.
         source.seek(at)
         data = source.read(length)
-        try:
-            return _read_struct(data, 0)
-        except (IndexError, RecursionError):  # It may have a large value, for statistics.
-            if len(data) < length or length > _MOST_HEAD_BYTES:
-                raise ParquetError("a damaged Parquet file: what heads a page") from None
-        length *= 64
+        with contextlib.suppress(IndexError):
+            return _read_struct(data, 0, 3)
+        if len(data) < length:
+            break
+    raise ParquetError("a damaged Parquet file: what heads a page")
 
 
-def _read_struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """Its numbers of 32 bits and structs, by field, and its end, in Thrift's compact protocol.
+def _read_struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
+    """Numbers of 32 bits, booleans and structs, by field, and the end: Thrift's compact protocol.
 
-    What Thrift reads in two ways is refused.
+    No writer of pages uses the long form of fields, lists, or a field twice: they are refused.
     """
     found: dict[int, Any] = {}
     field = 0
     while data[at]:
         step, kind = divmod(data[at], 16)
-        at += 1
-        if step == 0:
-            number, at = _read_number(data, at)
-            field = number >> 1
         field += step
-        size = _SIZES.get(kind)
-        if size is not None:
-            at += size
+        at += 1
+        if not step or field > _MOST_FIELDS or not depth:
+            break
+        if kind in (_TRUE, _FALSE):
+            found[field] = kind == _TRUE
+        elif kind in (_I8, _DOUBLE):
+            at += 1 if kind == _I8 else 8
         elif kind in (_I16, _I32, _I64, _BYTES):
             number, at = _read_number(data, at)
             if kind == _BYTES:
                 at += number
             elif kind == _I32:
                 if number >> 32:
-                    raise ParquetError("a damaged Parquet file: a number of a page")
+                    break
                 found[field] = (number >> 1) ^ -(number & 1)
         elif kind == _STRUCT:
-            found[field], at = _read_struct(data, at)
+            found[field], at = _read_struct(data, at, depth - 1)
         else:
-            raise ParquetError("a damaged Parquet file: what heads a page")
-        if not 0 < field < 2**15:
-            raise ParquetError("a damaged Parquet file: a field of a page")
-    return found, at + 1
+            break
+    else:
+        return found, at + 1
+    raise ParquetError("a damaged Parquet file: what heads a page")
 
 
 def _read_number(data: bytes, at: int) -> tuple[int, int]:
@@ -447,7 +583,9 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
 
     file = open_file(source)
     pending: list[Any] = []
-    group = pending_bytes = 0
+    group = pending_bytes = shared_bytes = 0
+    columns: list[Any] = []  # of the last part
+    are_equal = True  # the dictionaries of pending
     found = _read_rows(source, file, pool.options)
     # Reading raises at a compression that pyarrow does not know; to ask for it aborts.
     first = iter(list(islice(found, 1)))
@@ -459,8 +597,9 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
             nonlocal pending_bytes
             if pending:
                 table = pyarrow.Table.from_batches(pending)
+                # Several would not be written as one. It takes long where they are equal, too.
                 with contextlib.suppress(pyarrow.ArrowException):  # Some cannot be compared.
-                    table = table.unify_dictionaries()  # Several would not be written as one.
+                    table = table if are_equal else table.unify_dictionaries()
                 writer.write_table(table, row_group_size=max(1, len(table)))
             pending.clear()
             pending_bytes = 0
@@ -468,11 +607,16 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
         for rows, outcomes in pool.convert(chain(first, found)):
             for batch in rebuilt(rows, outcomes, pool.options):
                 # Row groups end where they did; very large ones are split to save memory.
-                if rows.group != group or pending_bytes > _GROUP_BYTES:
+                if rows.group != group or pending_bytes > max(_GROUP_BYTES, 2 * shared_bytes):
                     flush()
                 group = rows.group
-                pending.append(batch)
-                pending_bytes += batch.nbytes
+                sizes: list[tuple[int, bool]] = []
+                old_and_new = zip_longest(columns, batch.columns)
+                columns = [_shared(old, new, sizes) for old, new in old_and_new]
+                shared_bytes = sum(size for size, _ in sizes)
+                are_equal = not pending or (are_equal and all(is_old for _, is_old in sizes))
+                pending.append(pyarrow.RecordBatch.from_arrays(columns, schema=batch.schema))
+                pending_bytes += batch.nbytes - sum(size for size, is_old in sizes if is_old)
             del rows, outcomes
         flush()
         pairs = (file.metadata.metadata or {}).items()
@@ -483,6 +627,41 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
         if further:
             writer.add_key_value_metadata(further)
     return None
+
+
+def _shared(before: Any, array: Any, found: list[tuple[int, bool]]) -> Any:
+    """The array with the dictionaries of one before, where they are equal.
+
+    pyarrow gives each part of a row group all of the dictionary, anew.
+
+    Args:
+        before: of the same type, or None.
+        array: what may have dictionaries, in lists and structs too.
+        found: gets of each dictionary its bytes, and whether it is that of before.
+    """
+    import pyarrow
+    from pyarrow import types
+
+    type = array.type
+    if types.is_dictionary(type):
+        is_old = before is not None and array.dictionary.equals(before.dictionary)
+        found.append((array.dictionary.nbytes, is_old))
+        if not is_old:
+            return array
+        values, ordered = before.dictionary, type.ordered
+        return pyarrow.DictionaryArray.from_arrays(array.indices, values, ordered=ordered)
+    if "dictionary<" in str(type) and types.is_struct(type):
+        fields = [
+            _shared(None if before is None else before.field(i), array.field(i), found)
+            for i in range(type.num_fields)
+        ]
+        return pyarrow.StructArray.from_arrays(fields, fields=list(type), mask=array.is_null())
+    if "dictionary<" in str(type) and is_list(type):
+        old = None if before is None else before.values
+        return lists_of(array, _shared(old, array.flatten(), found), type)
+    if "dictionary<" in str(type):
+        found.append((0, False))
+    return array
 
 
 def rebuilt(rows: Rows, outcomes: Sequence[Outcome | None], options: Options) -> Iterator[Any]:
