@@ -228,7 +228,7 @@ def limit_of(what: str) -> int:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    assert len(ROWS) == 1 + 41  # the head, and the limits
+    assert len(ROWS) == 1 + 42  # the head, and the limits
     assert limit_of("pixels of an image that is decoded") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of an image of another format") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of any L3 image") == codec.MAX_PIXELS
@@ -261,6 +261,7 @@ def test_limits_are_those_of_the_code() -> None:
     assert limit_of("bytes of the values that rows of an Arrow") == arrow._EXPANDED_BYTES
     assert limit_of("bytes of a compressed record batch") == arrow._EXPANDED_BYTES
     assert limit_of("rows of an Arrow or Parquet file") == parquet._ROWS_A_BYTE
+    assert limit_of("bytes of an Arrow or Parquet file") == parquet._BYTES_AN_ARRAY
     assert limit_of("bytes of what these rows hold") == parquet.MOST_TIMES
     assert limit_of("bytes of all pages of a Parquet file") == parquet.MOST_TIMES
     assert limit_of("bytes of all record batches of an Arrow") == parquet.MOST_TIMES

@@ -48,7 +48,7 @@ MOST_TIMES = 1100  # that values of rows may be larger than the file, as in a zi
 _FREE_BYTES = 2**24  # of values, in any file
 _ROWS_A_BYTE, _FREE_ROWS = 100, 2**20
 _FREE_CELLS = 2**24  # rows of columns; of these too so many a byte
-_PART_CELLS = 2**8  # what a column of few rows costs to be read
+_FREE_ARRAYS, _BYTES_AN_ARRAY = 2**14, 2  # columns of parts: those of few rows cost as much
 _VALUE_BYTES = 8  # of a value in a list, with how deep it lies
 _FREE_PAGE_BYTES = 2**28  # of pages, in any file
 _PAGE_BYTES, _HEAD_COST = 2**14, 64  # A page counts as so many; so does each byte that heads it.
@@ -137,6 +137,7 @@ class Claims:
         size = size_of(source)
         self._rows = max(_FREE_ROWS, _ROWS_A_BYTE * size)  # that are left
         self._cells = max(_FREE_CELLS, _ROWS_A_BYTE * size)
+        self._arrays = max(_FREE_ARRAYS, size // _BYTES_AN_ARRAY)
         self._bytes = max(_FREE_BYTES, MOST_TIMES * size)
         self._page_bytes = max(_FREE_PAGE_BYTES, MOST_TIMES * size)
 
@@ -154,7 +155,7 @@ class Claims:
         self._judge()
 
     def _judge(self) -> None:
-        if self._rows < 0 or self._cells < 0:
+        if min(self._rows, self._cells, self._arrays) < 0:
             raise ParquetError("too many rows or columns for the size of the file")
         if self._bytes < 0 or self._page_bytes < 0:
             raise ParquetError("the values of its rows are too many for the size of the file")
@@ -171,7 +172,7 @@ class Claims:
 
     def count_part(self, batch: Any) -> None:
         """Counts the columns of a part that is to be joined with others."""
-        self._cells -= _PART_CELLS * batch.num_columns
+        self._arrays -= batch.num_columns
         self._judge()
 
     def count_pages(self, source: BinaryIO, group: Any, schema: Any) -> list[int]:
@@ -193,7 +194,8 @@ class Claims:
     def _count(self, array: Any) -> None:
         from pyarrow import compute, types
 
-        self._cells -= max(len(array), _PART_CELLS)  # A part of few costs what one of many does.
+        self._cells -= len(array)
+        self._arrays -= 1
         type = array.type
         if types.is_struct(type):
             for field in array.flatten():
