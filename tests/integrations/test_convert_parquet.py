@@ -31,7 +31,7 @@ from nvidia.dali import fn, pipeline_def
 
 import l3dali.plugin  # noqa: F401
 from l3dali import decode
-from l3dali.datasets.convert import engine, parquet
+from l3dali.datasets.convert import engine, parquet, tfrecord
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.job import failed_rows
 from l3dali.signatures import format_of
@@ -633,12 +633,6 @@ def test_small_files_of_long_lists(
     assert files_below(tmp_path / "d") == set()
 
 
-def varint(number: int) -> bytes:
-    """As in Thrift's compact protocol, which has twice a number that is not below 0."""
-    *more, last = [number >> shift & 127 for shift in range(0, max(1, number.bit_length()), 7)]
-    return bytes(byte | 128 for byte in more) + bytes([last])
-
-
 def categories(kind: str, count: int) -> pa.Array:
     """As many distinct names, of which each row has one."""
     names = pa.array([f"name-{i}" for i in range(count)]).dictionary_encode()
@@ -706,7 +700,7 @@ def test_small_pages_that_expand(tmp_path: Path, capsys: pytest.CaptureFixture[s
     size = data[7:10]
     assert size[2] < 128
     for sizes, told in ((2**29, "its pages would take too much"), (2**28, "damaged")):
-        new = data[:7] + varint(2 * sizes) + data[10:1000] + data[1002:]
+        new = data[:7] + tfrecord._varint(2 * sizes) + data[10:1000] + data[1002:]
         assert len(new) == len(data)
         source.write_bytes(new)
         assert convert(source.parent, tmp_path / "d", "-j1") == 2
@@ -761,8 +755,8 @@ def test_lengths_that_a_page_counts(
     data = source.read_bytes()
     # 128 numbers a block, of 4 parts; the values of the first page that are not null
     at = data.index(b"\x80\x01\x04")
-    count, end = parquet._read_number(data, at + 3)
-    more = varint(count + 1000)
+    count, end = tfrecord.read_varint(data, at + 3)
+    more = tfrecord._varint(count + 1000)
     assert len(more) == end - at - 3
     source.write_bytes(data[: at + 3] + more + data[end:])
     with source.open("rb") as file, pytest.raises(parquet.ParquetError, match="more than there"):
@@ -796,8 +790,8 @@ def test_parts_of_few_rows_are_few(tmp_path: Path, capsys: pytest.CaptureFixture
     pq.write_table(pa.table({"i": np.zeros(20_000, np.int64)}), source)
     data = source.read_bytes()
     size = pq.read_metadata(source).row_group(0).total_byte_size
-    old, new = (b"\x16" + varint(2 * each) + b"\x16" for each in (size, 2**61))
-    old, new = (each + varint(2 * 20_000) for each in (old, new))
+    old, new = (b"\x16" + tfrecord._varint(2 * each) + b"\x16" for each in (size, 2**61))
+    old, new = (each + tfrecord._varint(2 * 20_000) for each in (old, new))
     assert data.count(old) == 1
     footer = int.from_bytes(data[-8:-4], "little") + len(new) - len(old)
     source.write_bytes(data[:-8].replace(old, new) + footer.to_bytes(4, "little") + b"PAR1")

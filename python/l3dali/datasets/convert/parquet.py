@@ -25,6 +25,7 @@ from l3dali.console import shortened
 from l3dali.datasets.convert.children import ChildDiedError, borrowed, new_pool
 from l3dali.datasets.convert.images import HEAD_BYTES, MOST_NAME, Blob, may_be_image, renamed
 from l3dali.datasets.convert.storage import CHUNK_BYTES
+from l3dali.datasets.convert.tfrecord import read_varint
 from l3dali.errors import needs
 
 if TYPE_CHECKING:
@@ -494,22 +495,23 @@ def _check_lengths(source: BinaryIO, page: _Page, column: Any, described: Any) -
             for level in (described.max_repetition_level, described.max_definition_level):
                 at += 4 + int.from_bytes(data[at : at + 4], "little") if level else 0
         for _ in range(1 + (page.encoding == _DELTA_BYTE_ARRAY)):
-            at = _behind_deltas(data, at, page.head.get(1, 0))
+            if at < len(data):  # Else there are no values.
+                at = _behind_deltas(data, at, page.head.get(1, 0))
     except (IndexError, ValueError, OSError) as error:
         raise ParquetError(f"a damaged Parquet file: lengths of values: {error}") from error
 
 
 def _behind_deltas(data: bytes, at: int, most: int) -> int:
     """Where an array of DELTA_BINARY_PACKED ends, of at most so many numbers."""
-    block, at = _read_number(data, at)
-    parts, at = _read_number(data, at)
-    count, at = _read_number(data, at)
-    _, at = _read_number(data, at)
+    block, at = read_varint(data, at)
+    parts, at = read_varint(data, at)
+    count, at = read_varint(data, at)
+    _, at = read_varint(data, at)
     if count > most or not 0 < parts <= block:
         raise ParquetError("more than there are values")
     left = count - 1
     while left > 0:
-        _, at = _read_number(data, at)
+        _, at = read_varint(data, at)
         widths = data[at : at + parts]
         at += parts
         if not widths:
@@ -528,10 +530,13 @@ def _page_head(source: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
     for length in (2**8, 2**12, 2**18, _MOST_HEAD_BYTES):  # It may have large values as statistics.
         source.seek(at)
         data = source.read(length)
-        with contextlib.suppress(IndexError):
+        try:
             return _read_struct(data, 0, 3)
-        if len(data) < length:
+        except ValueError:
             break
+        except IndexError:
+            if len(data) < length:
+                break
     raise ParquetError("a damaged Parquet file: what heads a page")
 
 
@@ -553,7 +558,7 @@ def _read_struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]
         elif kind in (_I8, _DOUBLE):
             at += 1 if kind == _I8 else 8
         elif kind in (_I16, _I32, _I64, _BYTES):
-            number, at = _read_number(data, at)
+            number, at = read_varint(data, at)
             if kind == _BYTES:
                 at += number
             elif kind == _I32:
@@ -567,16 +572,6 @@ def _read_struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]
     else:
         return found, at + 1
     raise ParquetError("a damaged Parquet file: what heads a page")
-
-
-def _read_number(data: bytes, at: int) -> tuple[int, int]:
-    number = 0
-    for shift in range(0, 70, 7):
-        number |= (data[at] & 127) << shift
-        at += 1
-        if data[at - 1] < 128:
-            return number, at
-    raise ParquetError("a damaged Parquet file: a number of a page")
 
 
 def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> str | None:

@@ -218,17 +218,17 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int
     """Tag, wire type, start, start of the value and end of each field in `data[at:end]`."""
     while at < end:
         start = at
-        tag, at = _read_varint(data, at)
+        tag, at = read_varint(data, at)
         wire = tag & 7
         value = at
         if wire == _VARINT:
-            _, at = _read_varint(data, at)
+            _, at = read_varint(data, at)
         elif wire == _FIXED64:
             at += 8
         elif wire == _FIXED32:
             at += 4
         elif wire == _BYTES:
-            length, value = _read_varint(data, at)
+            length, value = read_varint(data, at)
             at = value + length
         else:
             raise ValueError("a group")
@@ -261,7 +261,8 @@ def _rebuilt(record: Record, outcomes: Sequence[Outcome | None]) -> bytes:
     return build(record.tree.parts)
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number of 7 bits a byte, as Thrift has it too, and its end."""
     value = shift = 0
     while True:
         byte = data[at]
