@@ -492,6 +492,19 @@ def test_verify_compares_with_sources(tree: Path, capsys: pytest.CaptureFixture[
     assert f"{tree}/a/two.PNG: no {out}/a/two.l3\n" in error
 
 
+def test_verify_tells_what_no_result_is_of(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Such images of the source were not compared, and nothing said so."""
+    out = tree.parent / "out"
+    assert main(["encode", str(tree), "-o", str(out)]) == 0
+    (tree / "moving.gif").write_bytes(b"GIF89a")
+    (tree / "link").symlink_to(tree / "a")
+    capsys.readouterr()
+    assert main(["verify", str(out), "--source", str(tree)]) == 0
+    error = capsys.readouterr().err
+    assert f"images among the files of {tree} that were not compared: 1 .gif; make PNG" in error
+    assert "links to folders not followed: 1" in error
+
+
 @pytest.mark.parametrize("missing", ["out", "tree"])
 def test_verify_names_what_is_missing(
     missing: str, tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

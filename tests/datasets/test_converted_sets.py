@@ -301,7 +301,10 @@ def test_sources_of_any_name_without_a_result(
     source = converted.parent / "s"
     for name in ("a.idx", "l3-manifest.jsonl"):  # which are not converted
         (source / name).write_bytes(b"")
+    (source / "link").symlink_to(".")
+    capsys.readouterr()
     assert run("verify", converted, "--source", source) == 0
+    assert "links to folders not followed: 1" in capsys.readouterr().err
     (source / "0002").write_bytes(png(8))
     (source / "more.json").write_bytes(b"{}")
     assert run("verify", converted, "--source", source) == 2

@@ -693,17 +693,29 @@ def test_rows_of_bmp_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(size > 4096 for size in sizes) < 9
 
 
+def _bmp_in_rle(rows: bytes, height: int, gap: int = 0) -> bytes:
+    palette = b"".join(bytes([number, 255 - number, 7, 0]) for number in range(256))
+    at = 54 + len(palette) + gap
+    header = struct.pack("<IiiHHIIiiII", 40, 3, height, 1, 8, 1, len(rows), 0, 0, 256, 0)
+    data = b"BM" + struct.pack("<IHHI", at + len(rows), 0, 0, at) + header + palette
+    return data + bytes(gap) + rows
+
+
 @pytest.mark.parametrize("gap", [0, 1])
 def test_bmp_in_rle_from_an_odd_place(gap: int) -> None:
     """Runs are padded by their place among the pixels, for Pillow by that in the file."""
     numbers = np.arange(10, 22, dtype=np.uint8).reshape(4, 3)
-    palette = b"".join(bytes([number, 255 - number, 7, 0]) for number in range(256))
     rows = b"".join(b"\0\3" + row.tobytes() + b"\0\0\0" for row in numbers[::-1]) + b"\0\1"
-    at = 54 + len(palette) + gap
-    header = struct.pack("<IiiHHIIiiII", 40, 3, 4, 1, 8, 1, len(rows), 0, 0, 256, 0)
-    data = b"BM" + struct.pack("<IHHI", at + len(rows), 0, 0, at) + header + palette
-    picture = read_picture(data + bytes(gap) + rows, palette="index")
+    picture = read_picture(_bmp_in_rle(rows, 4, gap), palette="index")
     assert np.array_equal(picture.pixels, numbers)
+
+
+def test_bmp_of_many_runs() -> None:
+    """Pillow reads them in Python: 100 MB without a pixel took 53 s."""
+    whole = b"\3\7\0\1"
+    assert read_picture(_bmp_in_rle(whole.ljust(2**24, b"\0"), 1)).pixels.shape == (1, 3, 3)
+    with pytest.raises(ImageError, match="a BMP in RLE of more than 16 MiB"):
+        read_picture(_bmp_in_rle(bytes(2**24) + whole, 1))
 
 
 @pytest.mark.parametrize("header_bytes", [56, 108, 124])

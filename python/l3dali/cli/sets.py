@@ -130,6 +130,7 @@ class _Sources:
             raise UsageError(f"--source {options.source} names several folders; one is compared")
         ((url, files),) = found.folders.items()
         places.failures += found.failures
+        places.links += len(found.links)
         self._folder = open_folder(url)
         self._of_result: dict[str, str] = {}
         kinds = kinds_of_sources(self._folder, files)

@@ -26,7 +26,7 @@ from l3dali.cli.work import (
 )
 from l3dali.console import Failure
 from l3dali.errors import UsageError
-from l3dali.images.reading import READ_SUFFIXES
+from l3dali.images.reading import READ_SUFFIXES, unread_images
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +64,7 @@ def _verify(options: argparse.Namespace) -> int:
         return sets.verify(options)
     found = find_inputs(options, {L3_SUFFIX})
     paths = [file.path for file in found.files]
-    sources = _find_sources(options, found)
+    sources, unread = _find_sources(options, found)
     threads = threads_per_file(options.jobs, len(paths))
     reader = PictureReader(options)
 
@@ -88,21 +88,24 @@ def _verify(options: argparse.Namespace) -> int:
         ]
 
     def last_remark(report: Report) -> list[str]:
-        return reader.remarks_told() + remark(report)
+        return unread + reader.remarks_told() + remark(report)
 
     report = run(paths, work, options, remark)
     report.palettes_expanded = reader.expanded
     return finish(report, found, options, {"L3": report.read_bytes}, last_remark)
 
 
-def _find_sources(options: argparse.Namespace, found: Found) -> dict[Path, Path] | None:
+def _find_sources(
+    options: argparse.Namespace, found: Found
+) -> tuple[dict[Path, Path] | None, list[str]]:
     """The source of each L3 file, paired as `l3 encode` does; None if not asked for.
 
-    Sources in a folder that have no L3 file are added to the failures.
+    Then what is said of images that no L3 file can be of. Sources in a folder that have no L3 file
+    are added to the failures, links to folders to the others.
     """
     source: Path | str | None = options.source
     if source is None:
-        return None
+        return None, []
     if isinstance(source, str):
         raise UsageError("a URL as --source goes with what l3 convert has written")
     if options.files_from is not None or len(options.paths) != 1:
@@ -113,13 +116,14 @@ def _find_sources(options: argparse.Namespace, found: Found) -> dict[Path, Path]
     if options.paths[0].is_dir() != source.is_dir():
         raise UsageError("--source goes with one PATH: both files or both folders")
     if not source.is_dir():
-        return {options.paths[0]: source}
+        return {options.paths[0]: source}, []
     images = find_files([source], READ_SUFFIXES)
     targets = plan_targets(images, options.paths[0], L3_SUFFIX)
     sources = {target: image for image, target in targets.items()}
     missing = sources.keys() - {file.path for file in found.files}
     found.failures += images.failures
+    found.links += images.links
     found.failures += [
         Failure(sources[path], f"no {path}", "no L3 file") for path in sorted(missing)
     ]
-    return sources
+    return sources, unread_images(images.others, f"of {source} that were not compared")

@@ -406,6 +406,9 @@ def _read_bmp(data: bytes) -> Header:
         has_masks = header_bytes >= 56 and struct.unpack_from("<HI", data, 28) == _BMP_MASKS_OF_16
         if has_masks and any(data[66:70]):  # that of alpha, which Pillow passes over
             raise ImageError("a BMP of 16 bits with alpha is not supported")
+        (codec, _, start, _), *_ = image.tile
+        if codec == "bmp_rle" and len(data) - start > MAX_METADATA_BYTES:  # which Python decodes
+            raise ImageError(f"a BMP in RLE of more than {MAX_METADATA_BYTES >> 20} MiB")
         raw = {"1": 1, "L": 1, "P": 3, "RGB": 3}.get(image.mode, MAX_CHANNELS)
         return _header("bmp", width, height, raw, _BMP_PEAK)
 
