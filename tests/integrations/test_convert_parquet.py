@@ -31,7 +31,7 @@ from nvidia.dali import fn, pipeline_def
 
 import l3dali.plugin  # noqa: F401
 from l3dali import decode
-from l3dali.datasets.convert import engine, parquet, tfrecord
+from l3dali.datasets.convert import engine, parquet, parquet_pages, tfrecord
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.job import failed_rows
 from l3dali.signatures import format_of
@@ -729,8 +729,8 @@ def test_heads_of_pages_that_are_damaged(tmp_path: Path, head: bytes) -> None:
     column = pq.read_metadata(source).row_group(0).column(0)
     data = b"PAR1" + head
     assert len(data) < column.total_compressed_size
-    with pytest.raises(parquet.ParquetError, match="damaged"):
-        list(parquet._pages(io.BytesIO(data), column))
+    with pytest.raises(parquet_pages.ParquetError, match="damaged"):
+        list(parquet_pages.pages(io.BytesIO(data), column))
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
@@ -759,7 +759,10 @@ def test_lengths_that_a_page_counts(
     more = tfrecord._varint(count + 1000)
     assert len(more) == end - at - 3
     source.write_bytes(data[: at + 3] + more + data[end:])
-    with source.open("rb") as file, pytest.raises(parquet.ParquetError, match="more than there"):
+    with (
+        source.open("rb") as file,
+        pytest.raises(parquet_pages.ParquetError, match="more than there"),
+    ):
         list(parquet.read_entries(file, Options()))
 
 
@@ -776,7 +779,7 @@ def test_pages_are_walked(tmp_path: Path, version: str, compression: str) -> Non
         for i in range(group.num_columns):
             column = group.column(i)
             start = column.dictionary_page_offset or column.data_page_offset
-            *_, last = pages = list(parquet._pages(file, column))
+            *_, last = pages = list(parquet_pages.pages(file, column))
             assert pages[0].at - start < pages[0].cost
             assert last.at + last.stored == start + column.total_compressed_size
             heads = column.total_compressed_size - sum(page.stored for page in pages)
