@@ -98,8 +98,9 @@ def test_packed_tiles(width: int, used_bits: int, kind: str) -> None:
         (height, width, effort)
         for height, width in [(3, 40), (9, 8), (31, 33), (100, 129), (130, 64), (150, 260)]
         for effort in (1, 5, 9)
-        if effort < 9 or (height, width) in [(31, 33), (100, 129)]
-    ],
+        if effort < 9 or (height, width) == (31, 33)
+    ]
+    + [pytest.param(100, 129, 9, marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("used_bits", [3, 8, 9, 16])
 def test_rans_tiles(height: int, width: int, used_bits: int, effort: int) -> None:

@@ -52,7 +52,13 @@ def test_round_trip(engine: str, coding: str, shape: tuple[int, int, int], dtype
 
 @coding_matrix
 @pytest.mark.parametrize("effort", [1, 7, 8, 9])
-@pytest.mark.parametrize("shape", [(1, 1, 5), (1, 300, 6), (300, 1, 7), (150, 260, 13)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *[(1, 1, 5), (1, 300, 6), (300, 1, 7), (20, 30, 13)],
+        pytest.param((150, 260, 13), marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int16])
 def test_efforts(
     coding: l3dali.Coding, effort: int, shape: tuple[int, int, int], dtype: type

@@ -807,6 +807,7 @@ def test_damage_in_one_file_is_told_as_of_a_window_alone(
         assert failure([data] * len(windows), windows) == told
 
 
+@pytest.mark.slow  # under sanitizers it comes near its limit
 def test_a_damaged_tile_costs_each_window_nothing() -> None:
     """Each window was decoded alone to find the first that touches it: ten minutes of CPU."""
     code = """
@@ -826,6 +827,7 @@ except l3dali.L3Error as error:
     assert done.stdout.startswith("item 30000: tile 1 of 2")
 
 
+@pytest.mark.slow  # as before
 @pytest.mark.parametrize(
     ("shape", "tile", "count"),
     [((1, 1 << 24, 1), (256, 256), 250_000), ((1 << 13, 1, 1024), None, 40_000)],
