@@ -1885,6 +1885,19 @@ def test_bands_of_jpeg_2000_and_pam(data: bytes, bands: list[int]) -> None:
         assert file.pages[0].extrasamples == tuple(bands)
 
 
+def test_a_long_side_is_not_made_smaller() -> None:
+    """Pillow's filter takes 48 bytes and more for each of its pixels: 14 GB for 275 KB of TIFF."""
+    for shape in ((2, 2**20 + 1), (2**20 + 1, 2)):
+        data = tiff(np.zeros(shape, np.uint8), compression="deflate")
+        with pytest.raises(
+            ImageError, match=r"a side of 1048577 pixels: max_side, .* of up to 1048576"
+        ):
+            read_picture(data, max_side=2**20)
+        assert read_picture(data, max_side=2**20 + 1).pixels.shape == shape
+    data = tiff(np.zeros((2, 2**20), np.uint8), compression="deflate")
+    assert read_picture(data, max_side=2**19).pixels.shape == (1, 2**19)
+
+
 @pytest.mark.parametrize("suffix", [".jp2", ".pam"])
 @pytest.mark.parametrize("channels", [2, 4])
 @pytest.mark.parametrize("has_alpha", [True, False])

@@ -22,6 +22,7 @@ from l3dali import codec, console, metadata
 from l3dali.datasets.convert import arrow, parquet, tar, tar_headers, tfrecord, zip_archive
 from l3dali.datasets.liquid import profile, simulate
 from l3dali.images import headers as image_headers
+from l3dali.images import reading as image_reading
 from l3dali.view import catalog
 from l3dali.view import pixels as view_pixels
 
@@ -228,12 +229,13 @@ def limit_of(what: str) -> int:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    assert len(ROWS) == 1 + 42  # the head, and the limits
+    assert len(ROWS) == 1 + 43  # the head, and the limits
     assert limit_of("pixels of an image that is decoded") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of an image of another format") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of any L3 image") == codec.MAX_PIXELS
     assert limit_of("channels of any L3 image") == codec.MAX_CHANNELS
     assert limit_of("bytes of an ICC profile") == image_headers.MAX_METADATA_BYTES
+    assert limit_of("pixels of a side of") == image_reading._MOST_SHRUNK_SIDE
     assert limit_of("scans of a JPEG") == image_headers._MOST_SCANS
     assert limit_of("bytes of the tables") == image_headers.MAX_METADATA_BYTES
     segments = limit_of("segments of a JPEG before its first scan")

@@ -93,6 +93,7 @@ READ_SUFFIXES = frozenset(
 )
 IMAGE_SUFFIXES = READ_SUFFIXES | {".avif", ".exr", ".gif", ".heic", ".heif", ".ico", ".tga"}
 
+_MOST_SHRUNK_SIDE = 2**20  # of which Pillow takes 48 bytes and more for each pixel
 _UNREAD_SUFFIXES = IMAGE_SUFFIXES - READ_SUFFIXES
 # Of archives and records that nothing here reads.
 _HOLDERS = {".7z", ".rar", ".h5", ".hdf5", ".mdb", ".rec", ".beton", ".pq", ".feather"}
@@ -160,6 +161,12 @@ def read_picture(
             raise ValueError(f"max_side is at least 1, not {max_side}")
     header = header or read_header(data)
     header.check_pixels(max_pixels)
+    longer = max(header.width, header.height)
+    if max_side is not None and longer > max(max_side, _MOST_SHRUNK_SIDE):
+        raise ImageError(
+            f"a side of {longer} pixels: max_side, in the command --max-side, makes images smaller "
+            f"of up to {_MOST_SHRUNK_SIDE}"
+        )
     try:
         with _remarks.kept() as remarks:
             picture = _READERS[header.format](data, "index" if labels else palette)
