@@ -117,6 +117,26 @@ def test_pipe_into_a_file_and_file_into_a_pipe(tmp_path: Path) -> None:
     assert run("encode", path, "-o", "-").stdout == target.read_bytes()
 
 
+@pytest.mark.parametrize("target", ["/dev/stdin", "/dev/stdout", "-"])
+@pytest.mark.parametrize("source", ["source", "-"])
+@pytest.mark.parametrize("command", ["encode", "decode", "thumbnail"])
+def test_a_stream_that_is_open_on_its_source(
+    tmp_path: Path, command: str, source: str, target: str
+) -> None:
+    """The result was written over the source."""
+    data = imagecodecs.png_encode(image()) if command == "encode" else l3dali.encode(image())
+    path = tmp_path / "source"
+    path.write_bytes(data)
+    option = [] if command == "thumbnail" else ["-o"]
+    with path.open("r+b") as file:
+        line = [*L3, command, source, *option, target]
+        pipe = subprocess.PIPE
+        done = subprocess.run(line, stdin=file, stdout=file, stderr=pipe, cwd=tmp_path, check=False)
+    assert done.returncode == 2
+    assert b"would be its own result: " in done.stderr
+    assert path.read_bytes() == data
+
+
 def test_info_and_verify_read_standard_input(tmp_path: Path) -> None:
     path = write_png(tmp_path / "photo.png")
     data = codec.encode(image())

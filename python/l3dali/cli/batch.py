@@ -171,7 +171,7 @@ def plan_targets(found: Found, output: Path | None, suffix: str) -> dict[Path, P
     if output is not None and (names_file or is_stream(output)):
         if len(found.files) != 1:
             raise UsageError(f"{output} takes one result, but there are {len(found.files)}")
-        return without_collisions([(found.files[0].path, output)])
+        return with_one_target(found.files[0].path, output)
     if output is not None and output.exists() and not output.is_dir():
         raise UsageError(f"{output} is not a folder")
     if found.pipes:
@@ -185,6 +185,18 @@ def plan_targets(found: Found, output: Path | None, suffix: str) -> dict[Path, P
 def is_stream(path: Path) -> bool:
     """Whether a result is written straight to `path`: standard output, a pipe, a device."""
     return path == STDOUT or codec.is_special(path)
+
+
+def with_one_target(source: Path, target: Path) -> dict[Path, Path]:
+    """As `without_collisions`, of one source and a target that may be a stream.
+
+    Raises:
+        UsageError: as `plan_targets`, or the stream is open on the source.
+    """
+    with suppress(OSError):  # Who opens them tells of that.
+        if is_stream(target) and source.is_file() and source.samefile(target):
+            raise UsageError(f"{source} would be its own result: {target} is open on it")
+    return without_collisions([(source, target)])
 
 
 def without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:

@@ -14,7 +14,7 @@ from l3dali.cli.arguments import (
     path_argument,
     positive_number,
 )
-from l3dali.cli.batch import STDIN, failure_of, is_stream, without_collisions
+from l3dali.cli.batch import STDIN, failure_of, is_stream, with_one_target
 from l3dali.cli.files import check_stdin, check_stream, read_stdin, write_file
 from l3dali.cli.report import EXIT_FAILED
 from l3dali.cli.work import is_image_name
@@ -70,7 +70,7 @@ def _thumbnail(options: argparse.Namespace) -> int:
     if options.size > _MAX_SIDE:
         raise UsageError(f"--size {options.size} is more than {_MAX_SIDE}")
     new_file(options.output, overwrite=options.overwrite)
-    without_collisions([(source, options.output)])
+    with_one_target(source, options.output)
     try:
         if source == STDIN:
             data = memoryview(read_stdin())
