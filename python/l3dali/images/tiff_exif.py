@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from l3dali.images.headers import (
@@ -126,18 +125,26 @@ def _directory(
 
 
 def plain_exif_tags(exif: bytes | None) -> list[tuple[int, int, int, Any, bool]]:
-    """Of an EXIF block, what a TIFF says itself, as tifffile writes tags."""
-    from PIL import Image
+    """Of an EXIF block, what a TIFF says itself, as tifffile writes tags.
 
-    block = Image.Exif()
-    with suppress(Exception):  # Damaged blocks are kept by L3, and go nowhere else.
-        block.load(exif or b"")
+    Damaged blocks are kept by L3, and go nowhere else.
+    """
+    exif = (exif or b"").removeprefix(b"Exif\0\0")
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(exif[:4])
+    if order is None or len(exif) < _HEADER_BYTES:
+        return []
+    (offset,) = struct.unpack_from(f"{order}I", exif, 4)
+    try:
+        entries = _entries_at(exif, order, offset, _PLAIN_TAGS)
+    except ImageError:
+        return []
     tags: list[tuple[int, int, int, Any, bool]] = []
-    for code in set(block) & set(_PLAIN_TAGS):
-        value = block[code]
-        if isinstance(value, str) and value and code != _ORIENTATION:
-            text = value.encode("latin-1", "replace") + b"\0"
+    for code, (kind, count, value) in entries.items():
+        text = value.removesuffix(b"\0") + b"\0"
+        if code == _ORIENTATION:
+            turn = int.from_bytes(value, BYTE_ORDERS[order])
+            if count == 1 and kind in _INTEGERS and turn in range(2, 9):
+                tags.append((code, _SHORT, 1, turn, True))
+        elif kind == _ASCII and len(text) > 1:
             tags.append((code, _ASCII, len(text), text, True))
-        elif code == _ORIENTATION and value in range(2, 9):
-            tags.append((code, _SHORT, 1, value, True))
     return tags
