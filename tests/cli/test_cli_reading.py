@@ -317,6 +317,15 @@ def test_encoding_takes_what_is_set_aside(
     assert took <= set_aside, (took / 4e6, set_aside / 4e6)
 
 
+def test_a_thin_image_takes_what_is_set_aside(tmp_path: Path) -> None:
+    """Its tiles have few pixels."""
+    for name, height in (("small.tif", 20), ("large.tif", 1 << 20)):
+        pixels = np.where(np.arange(height) % 3, 0, 7).astype(np.uint8)
+        (tmp_path / name).write_bytes(write_picture(Picture(pixels[:, np.newaxis]), ".tif"))
+    took, set_aside = measured(tmp_path, ".tif", "-j", "1")
+    assert took <= set_aside, (took / 2**20, set_aside / 2**20)
+
+
 RUN = """
 import sys
 from l3dali.cli import main

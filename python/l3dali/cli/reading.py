@@ -36,7 +36,7 @@ _KEPT_PART = 4  # of the budget: what threads may keep of images that are done
 # that were freed: https://man7.org/linux/man-pages/man3/mallopt.3.html
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _FEWEST_KEPT_BYTES, _MOST_KEPT_BYTES = 2**17, 2**25  # what glibc begins with, and goes up to
-_LARGE_SIDE = 128  # of tiles, where the encoder chooses them
+_LARGE_SIDE, _NARROW_SIDE = 128, 16  # of tiles, where the encoder chooses them; of images
 # A pixel that is resampled, in floats: a channel, its weights by alpha, Pillow's copies, and what
 # glibc keeps of them.
 _SHRINK_BYTES = 36
@@ -130,7 +130,10 @@ class PictureReader:
         header.check_pixels(self._options.max_pixels)
         needed = max(header.read_bytes, _COPIES * header.raw_bytes)
         if getattr(self._options, "coding", None) == "rans":
-            tile = math.prod(self._options.tile or (_LARGE_SIDE, _LARGE_SIDE))
+            shape = header.height, header.width
+            # Of narrow images, tiles are twice as long.
+            sides = self._options.tile or [_LARGE_SIDE << (min(shape) < _NARROW_SIDE)] * 2
+            tile = math.prod(map(min, sides, shape))
             of_pixel = (_RANS_BYTES + _RANS_TILE_BYTES / tile) * header.fours
             work = int(header.width * header.height * of_pixel)
             needed = max(needed, 2 * header.raw_bytes + work)
