@@ -24,7 +24,7 @@ NOT_SANITIZED := encoder/test_encoder_memory encoder/test_size_ledger python/tes
 # Those that ask engines and encoder through tests/engines/engines.py alone.
 TESTS_OF_ENGINES := engines/test_change encoder/test_encoder_kernels format/test_golden format/test_invalid \
   engines/test_output_plan engines/test_parity encoder/test_roundtrip
-LONG_ON_AARCH64 := encoded_cache or shared_data or of_scikit_image or grows_by
+LONG_ON_AARCH64 := encoded_cache or of_scikit_image or grows_by
 INTEGRATIONS := .venv-integrations
 STREAMING := .venv-streaming
 DOCS := .venv-docs
@@ -142,7 +142,7 @@ test-aarch64: $(VENV)/installed  ## build for 64-bit ARM, and run the tests of f
 	$(REPLAY_AARCH64_SANITIZED) --encode 50
 	$(REPLAY_AARCH64_SANITIZED) --build 50
 	L3_TESTING_COMMAND="$(RUN_AARCH64) $(AARCH64)/l3_serve" $(PY) -m pytest $(IN_PARALLEL) \
-	  -k "not ($(LONG_ON_AARCH64))" $(TESTS_OF_ENGINES:%=tests/%.py)
+	  -m "not slow" -k "not ($(LONG_ON_AARCH64))" $(TESTS_OF_ENGINES:%=tests/%.py)
 
 BUILD_AARCH64 = cmake -S . -B $(1) -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gnu.cmake \
   -DCMAKE_BUILD_TYPE=$(2) -DL3_DALI=OFF -DL3_BUILD_PYTHON=OFF -DL3_BUILD_TESTS=ON \
