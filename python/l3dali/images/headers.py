@@ -398,6 +398,7 @@ _BMP_MASKS_OF_16 = (16, 3)  # bits of a pixel, and that masks say which are red,
 
 
 def _read_bmp(data: bytes) -> Header:
+    import PIL
     from PIL import BmpImagePlugin
 
     with BmpImagePlugin.BmpImageFile(io.BytesIO(data)) as image:
@@ -407,6 +408,8 @@ def _read_bmp(data: bytes) -> Header:
         if has_masks and any(data[66:70]):  # that of alpha, which Pillow passes over
             raise ImageError("a BMP of 16 bits with alpha is not supported")
         (codec, _, start, _), *_ = image.tile
+        if codec == "bmp_rle" and int(PIL.__version__.split(".")[0]) < 13:  # It reads other pixels.
+            raise ImageError("a BMP in RLE needs Pillow 13, which needs Python 3.11")
         if codec == "bmp_rle" and len(data) - start > MAX_METADATA_BYTES:  # which Python decodes
             raise ImageError(f"a BMP in RLE of more than {MAX_METADATA_BYTES >> 20} MiB")
         raw = {"1": 1, "L": 1, "P": 3, "RGB": 3}.get(image.mode, MAX_CHANNELS)
