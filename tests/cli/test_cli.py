@@ -503,6 +503,10 @@ def test_verify_tells_what_no_result_is_of(tree: Path, capsys: pytest.CaptureFix
     error = capsys.readouterr().err
     assert f"images among the files of {tree} that were not compared: 1 .gif; make PNG" in error
     assert "links to folders not followed: 1" in error
+    assert main(["encode", str(tree)]) == 0  # beside their sources
+    capsys.readouterr()
+    assert main(["verify", str(tree), "--source", str(tree)]) == 0
+    assert "links to folders not followed: 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("missing", ["out", "tree"])

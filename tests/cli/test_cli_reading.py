@@ -319,7 +319,7 @@ def test_encoding_takes_what_is_set_aside(
 
 def test_a_thin_image_takes_what_is_set_aside(tmp_path: Path) -> None:
     """Its tiles have few pixels."""
-    for name, height in (("small.tif", 20), ("large.tif", 1 << 20)):
+    for name, height in (("small.tif", 20), ("large.tif", 1 << 22)):
         pixels = np.where(np.arange(height) % 3, 0, 7).astype(np.uint8)
         (tmp_path / name).write_bytes(write_picture(Picture(pixels[:, np.newaxis]), ".tif"))
     took, set_aside = measured(tmp_path, ".tif", "-j", "1")

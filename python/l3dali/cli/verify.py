@@ -122,7 +122,8 @@ def _find_sources(
     sources = {target: image for image, target in targets.items()}
     missing = sources.keys() - {file.path for file in found.files}
     found.failures += images.failures
-    found.links += images.links
+    if not source.samefile(options.paths[0]):
+        found.links += images.links
     found.failures += [
         Failure(sources[path], f"no {path}", "no L3 file") for path in sorted(missing)
     ]

@@ -407,11 +407,15 @@ def _read_bmp(data: bytes) -> Header:
         has_masks = header_bytes >= 56 and struct.unpack_from("<HI", data, 28) == _BMP_MASKS_OF_16
         if has_masks and any(data[66:70]):  # that of alpha, which Pillow passes over
             raise ImageError("a BMP of 16 bits with alpha is not supported")
-        (codec, _, start, _), *_ = image.tile
-        if codec == "bmp_rle" and int(PIL.__version__.split(".")[0]) < 13:  # It reads other pixels.
-            raise ImageError("a BMP in RLE needs Pillow 13, which needs Python 3.11")
-        if codec == "bmp_rle" and len(data) - start > MAX_METADATA_BYTES:  # which Python decodes
-            raise ImageError(f"a BMP in RLE of more than {MAX_METADATA_BYTES >> 20} MiB")
+        (codec, _, start, args), *_ = image.tile
+        if codec == "bmp_rle":
+            needed = "13.0" if args[1] else "12.3"  # Older ones read other pixels: of 4 bits, of 8.
+            if [*map(int, PIL.__version__.split(".")[:2])] < [*map(int, needed.split("."))]:
+                raise ImageError(
+                    f"a BMP in RLE of {4 if args[1] else 8} bits needs Pillow {needed}"
+                )
+            if len(data) - start > MAX_METADATA_BYTES:  # which Python decodes
+                raise ImageError(f"a BMP in RLE of more than {MAX_METADATA_BYTES >> 20} MiB")
         raw = {"1": 1, "L": 1, "P": 3, "RGB": 3}.get(image.mode, MAX_CHANNELS)
         return _header("bmp", width, height, raw, _BMP_PEAK)
 

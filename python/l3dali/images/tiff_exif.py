@@ -143,7 +143,7 @@ def plain_exif_tags(exif: bytes | None) -> list[tuple[int, int, int, Any, bool]]
         text = value.removesuffix(b"\0") + b"\0"
         if code == _ORIENTATION:
             turn = int.from_bytes(value, BYTE_ORDERS[order])
-            if count == 1 and kind in _INTEGERS and turn in range(2, 9):
+            if (kind, count) == (_SHORT, 1) and turn in range(2, 9):
                 tags.append((code, _SHORT, 1, turn, True))
         elif kind == _ASCII and len(text) > 1:
             tags.append((code, _ASCII, len(text), text, True))
