@@ -137,6 +137,25 @@ def test_a_stream_that_is_open_on_its_source(
     assert path.read_bytes() == data
 
 
+@pytest.mark.parametrize("stream", ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"])
+@pytest.mark.parametrize("command", ["encode", "decode", "thumbnail", "profile"])
+def test_a_stream_that_is_open_for_reading_alone(tmp_path: Path, command: str, stream: str) -> None:
+    """Linux writes into such a file: `l3 profile photos -o /dev/stdin < photos/a.png` did."""
+    path = write_png(tmp_path / "photos/a.png")
+    data = path.read_bytes()
+    source = tmp_path / "photos"
+    if command in ("decode", "thumbnail"):
+        source = tmp_path / "b.l3"
+        source.write_bytes(codec.encode(image()))
+    option = [] if command == "thumbnail" else ["-o"]
+    with path.open("rb") as file:
+        line = [*L3, command, str(source), *option, stream]
+        done = subprocess.run(line, stdin=file, capture_output=True, check=False)
+    assert done.returncode == 2
+    assert path.read_bytes() == data
+    assert b"/dev/stdin cannot be written: it is open for reading alone" in done.stderr
+
+
 def test_info_and_verify_read_standard_input(tmp_path: Path) -> None:
     path = write_png(tmp_path / "photo.png")
     data = codec.encode(image())

@@ -363,9 +363,11 @@ def new_file(path: Path, *, overwrite: bool) -> Path:
     """The path, if a file can be written there, or it is a pipe or a device.
 
     Raises:
-        UsageError: there is a file already, or no folder for it.
+        UsageError: there is a file already, or no folder for it, or it is open for reading alone.
     """
     if path != STDOUT:
+        if codec.is_open_to_read(path):
+            raise UsageError(f"{path} cannot be written: it is open for reading alone")
         if path.is_dir() or not path.parent.is_dir():
             raise UsageError(f"{path} cannot be written: name a file in a folder that exists")
         if not (codec.is_special(path) or os.access(path.parent, os.W_OK)):

@@ -191,8 +191,10 @@ def with_one_target(source: Path, target: Path) -> dict[Path, Path]:
     """As `without_collisions`, of one source and a target that may be a stream.
 
     Raises:
-        UsageError: as `plan_targets`, or the stream is open on the source.
+        UsageError: as `plan_targets`, or the stream is open on the source, or for reading alone.
     """
+    if codec.is_open_to_read(target):
+        raise UsageError(f"{target} cannot be written: it is open for reading alone")
     with suppress(OSError):  # Who opens them tells of that.
         if is_stream(target) and source.is_file() and source.samefile(target):
             raise UsageError(f"{source} would be its own result: {target} is open on it")
