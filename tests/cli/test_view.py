@@ -250,7 +250,7 @@ def test_headers_of_one_member_have_one_limit(tmp_path: Path) -> None:
     from convert_tools import pax
 
     shard = tmp_path / "a.tar"
-    large = pax("x", tarfile.XHDTYPE, b"600009 k=" + b"v" * 600_000)
+    large = pax("x", tarfile.XHDTYPE, b"600010 k=" + b"v" * 600_000 + b"\n")
     member = tarfile.TarInfo("a.l3").tobuf()
     shard.write_bytes(large + member + large + large + member + bytes(1024))
     page = Client(tmp_path, shard).json("list")

@@ -442,6 +442,8 @@ def test_names_that_lead_out(
     tmp_path: Path, memory: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Keys of a bucket may have `..` in them."""
+    if "find" not in vars(type(memory)):
+        pytest.skip("this fsspec does not list such keys of its memory")
     memory.pipe_file("/bucket/s/ok.png", png())
     file = memory.store["/bucket/s/ok.png"]
     memory.store["/bucket/s/../../out.png"] = file

@@ -315,6 +315,24 @@ def test_a_worker_dies_at_each_step(
     assert temporaries(tmp_path / "always") == set()
 
 
+def test_a_cluster_without_machines(cluster: Cluster, tmp_path: Path) -> None:
+    """Ray waits for one, as clusters grow. The command waits too, and says so."""
+    write_tar(tmp_path / "s" / "a.tar", samples(2))
+    command = [tmp_path / "s", tmp_path / "d", "--engine", "ray", "--address", cluster.address]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "l3dali", "convert", *map(str, command), "--quiet"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert run.stderr is not None
+    told = run.stderr.readline()
+    assert told == "l3: no machine of the cluster has a core now: waiting for one\n"
+    add_worker(cluster)
+    assert run.communicate(timeout=120)[1] == ""
+    assert run.returncode == 0
+    assert files_below(tmp_path / "d") == {"a.tar", "a.idx"}
+
+
 def test_a_cluster_that_is_started_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")

@@ -573,6 +573,9 @@ def test_window_reads_only_the_tiles_it_touches(tiled: tuple[Image, bytes]) -> N
 def test_other_formats_are_named(
     tmp_path: Path, name: str, what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    PIL.Image.init()
+    if name.upper() not in PIL.Image.SAVE:
+        pytest.skip(f"this Pillow writes no {name}")
     path = tmp_path / "a.l3"
     PIL.Image.fromarray(PHOTO).save(path, name)
     data = path.read_bytes()

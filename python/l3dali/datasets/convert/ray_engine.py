@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import l3dali
+from l3dali.console import say
 from l3dali.datasets.convert.engine import EngineError
 from l3dali.datasets.convert.job import Job, convert_each, failed_rows, is_in_process
 from l3dali.datasets.convert.pipeline import Stopped
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS = 10.0
 _STOP_SECONDS = 4.0
 _ASK_SECONDS = 0.5  # between two questions of a task whether to stop
+_QUIET_SECONDS = 10.0  # without a result, after which one looks for machines
 _MOST_DEATHS = 10  # of a ledger, while a task asks it
 
 # A result takes a ledger up to 0.43 ms of CPU; 32 cores make 1,500 photographs a second.
@@ -132,6 +134,7 @@ def run_on_ray(jobs: Sequence[Job], workers: int, left: list[Row]) -> Iterator[l
     work = ray.remote(_convert_remote).options(num_cpus=threads, max_retries=3)
     queue = iter(enumerate(jobs))
     pending: dict[Any, tuple[Any, str, Job]] = {}
+    was_told = False
     try:
         while True:
             while len(pending) < _room(workers, threads):
@@ -147,7 +150,12 @@ def run_on_ray(jobs: Sequence[Job], workers: int, left: list[Row]) -> Iterator[l
                 pending[reference] = ledger, key, job
             if not pending:
                 return
-            done, _ = ray.wait(list(pending), num_returns=1)
+            done, _ = ray.wait(list(pending), num_returns=1, timeout=_QUIET_SECONDS)
+            is_stuck = not done and _most_cores_of_a_machine() < threads
+            if is_stuck and not was_told:  # Ray waits for ever, as machines may be on their way.
+                cores = f"{threads} cores" if threads > 1 else "a core"
+                say([f"no machine of the cluster has {cores} now: waiting for one"])
+            was_told = is_stuck
             for reference in done:
                 ledger, key, job = pending.pop(reference)
                 rows = _rows_of(reference, job)
