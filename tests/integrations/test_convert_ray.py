@@ -326,7 +326,7 @@ def test_a_cluster_without_machines(cluster: Cluster, tmp_path: Path) -> None:
     )
     assert run.stderr is not None
     told = run.stderr.readline()
-    assert told == "l3: no machine of the cluster has a core now: waiting for one\n"
+    assert told == "l3: no machine of the cluster has 1 core now: waiting for one\n"
     add_worker(cluster)
     assert run.communicate(timeout=120)[1] == ""
     assert run.returncode == 0

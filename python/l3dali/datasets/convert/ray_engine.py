@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import l3dali
-from l3dali.console import say
+from l3dali.console import counted, say
 from l3dali.datasets.convert.engine import EngineError
 from l3dali.datasets.convert.job import Job, convert_each, failed_rows, is_in_process
 from l3dali.datasets.convert.pipeline import Stopped
@@ -153,7 +153,7 @@ def run_on_ray(jobs: Sequence[Job], workers: int, left: list[Row]) -> Iterator[l
             done, _ = ray.wait(list(pending), num_returns=1, timeout=_QUIET_SECONDS)
             is_stuck = not done and _most_cores_of_a_machine() < threads
             if is_stuck and not was_told:  # Ray waits for ever, as machines may be on their way.
-                cores = f"{threads} cores" if threads > 1 else "a core"
+                cores = counted(threads, "core")
                 say([f"no machine of the cluster has {cores} now: waiting for one"])
             was_told = is_stuck
             for reference in done:
