@@ -172,7 +172,7 @@ def read_info(file: Readable) -> codec.Info:
 
 def _read_head(file: Readable) -> tuple[bytes, codec.Info]:
     """Header, chunks and index, maybe with more behind them."""
-    data = bytearray(file.read(_HEAD_BYTES))
+    data = bytearray(_read_open(file, _HEAD_BYTES))
     while True:
         try:
             info = codec.info(data)
@@ -363,18 +363,28 @@ def _read_whole(file: Any) -> Buffer:
         afar = _find_afar(file)
         return Path(file).read_bytes() if afar is None else afar.read()
     if hasattr(file, "read"):
-        data = file.read()
-    elif hasattr(file, "read_bytes"):
-        data = file.read_bytes()
-    elif isinstance(file, os.PathLike):
-        data = Path(file).read_bytes()
-    elif hasattr(file, "open"):
+        return _read_open(file)
+    if hasattr(file, "read_bytes"):
+        return file.read_bytes()  # type: ignore[no-any-return]
+    if isinstance(file, os.PathLike):
+        return Path(file).read_bytes()
+    if hasattr(file, "open"):
         with _opened(file, "rb") as opened:
-            data = opened.read()
-    else:
-        raise _type_error("imread", file, "; l3dali.decode takes the bytes of one")
+            return _read_open(opened)
+    raise _type_error("imread", file, "; l3dali.decode takes the bytes of one")
+
+
+def _read_open(file: Any, *size: int) -> Buffer:
+    """What an open file gives.
+
+    Raises:
+        TypeError: it gives text, or nothing yet, as one that does not wait.
+    """
+    data = "" if isinstance(file, io.TextIOBase) else file.read(*size)
     if isinstance(data, str):
-        raise TypeError("imread takes files of bytes; open them with 'rb'")
+        raise TypeError("a file of text is given; open it with 'rb'")
+    if data is None:
+        raise TypeError("the file gives None in place of bytes: it does not wait for them")
     return data  # type: ignore[no-any-return]
 
 

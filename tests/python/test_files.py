@@ -7,6 +7,7 @@ import io
 import mmap
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -446,6 +447,25 @@ def test_info_of_a_stream_that_gives_a_little_at_a_time(monkeypatch: pytest.Monk
 
     assert l3dali.info(Stream()).encoded_bytes == len(data)
     assert len({id(each) for each in looked}) == 1
+
+
+@pytest.mark.parametrize("read", [l3dali.info, l3dali.imread])
+def test_files_that_give_no_bytes(tmp_path: Path, read: Callable[[Any], object]) -> None:
+    """Errors were Python's own, of what it makes of text and None."""
+
+    class Silent(io.RawIOBase):
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any, /) -> None:
+            return None
+
+    (tmp_path / "a.l3").write_bytes(l3dali.encode(PHOTO))
+    for text in io.StringIO("text"), (tmp_path / "a.l3").open(encoding="utf-8"):
+        with text, pytest.raises(TypeError, match="'rb'"):
+            read(text)
+    with pytest.raises(TypeError, match="None in place of bytes"):
+        read(Silent())
 
 
 def test_info_of_files(tmp_path: Path) -> None:
