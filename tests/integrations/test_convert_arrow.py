@@ -438,13 +438,20 @@ def write_batch(path: Path, column: Any) -> None:
         writer.write_batch(pa.record_batch([column], ["i"]))
 
 
-def views_of_one(value: bytes, count: int) -> Any:
+def views_of_one(value: bytes, count: int, type: Any) -> Any:
     _, view, data = pa.array([value], pa.binary_view()).buffers()
     views = pa.py_buffer(view.to_pybytes()[:16] * count)
-    return pa.Array.from_buffers(pa.binary_view(), count, [None, views, data])
+    return pa.Array.from_buffers(type, count, [None, views, data])
+
+
+def in_a_list(values: Any) -> Any:
+    return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
 
 
 MOST = 2**31 - 1  # rows of a batch
+EMPTY = pa.Array.from_buffers(pa.binary(0), MOST, [None, pa.py_buffer(b"")])
+SHARED = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int16()), [bytes(200_000)])
+TOO_MUCH = "values of its rows are too many"
 
 
 @pytest.mark.parametrize(
@@ -452,31 +459,42 @@ MOST = 2**31 - 1  # rows of a batch
     [
         (pa.Array.from_buffers(pa.null(), MOST, [None]), "too many rows"),
         (pa.Array.from_buffers(pa.struct([]), MOST, [None]), "too many rows"),
-        (
-            pa.ListArray.from_arrays(
-                pa.array([0, MOST], pa.int32()),
-                pa.Array.from_buffers(pa.binary(0), MOST, [None, pa.py_buffer(b"")]),
-            ),
-            "too many rows",
-        ),
-        (views_of_one(bytes(100_000), 2000), "values of its rows are too many"),
-        (
-            pa.DictionaryArray.from_arrays(
-                pa.array([0] * 2000, pa.int16()), pa.array([bytes(100_000)])
-            ),
-            "values of its rows are too many",
-        ),
+        (in_a_list(EMPTY), "too many rows"),
+        (views_of_one(bytes(200_000), 2000, pa.binary_view()), TOO_MUCH),
+        (in_a_list(views_of_one(bytes(200_000), 2000, pa.binary_view())), TOO_MUCH),
+        (in_a_list(views_of_one(bytes(200_000), 2000, pa.string_view())), TOO_MUCH),
+        (SHARED, TOO_MUCH),
+        (in_a_list(SHARED), TOO_MUCH),
+        (pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), EMPTY), ""),
     ],
-    ids=["nulls", "structs", "list", "views", "dictionary"],
+    ids=[
+        "nulls",
+        "structs",
+        "list",
+        "views",
+        "view-list",
+        "text-list",
+        "dictionary",
+        "dictionary-list",
+        "empty",
+    ],
 )
+@pytest.mark.usefixtures("in_process")
 def test_small_files_that_claim_many_rows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], column: Any, reason: str
 ) -> None:
-    """Some hundred bytes of 2**31 - 1 rows took hours; 2,000 rows share a value of 100 kB."""
+    """368 bytes of 2**31 - 1 rows or values took hours, or 8 GB; 2,000 share 200 kB."""
     write_batch(tmp_path / "s" / "a.arrow", column)
-    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)  # which has a peak of its own
+    pa.set_memory_pool(pool)
+    try:
+        assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == (2 if reason else 0)
+    finally:
+        pa.set_memory_pool(before)
+    assert pool.max_memory() < 2**28
     assert reason in capsys.readouterr().err
-    assert files_below(tmp_path / "d") == set()
+    assert files_below(tmp_path / "d") == ({"a.arrow"} if not reason else set())
 
 
 @pytest.mark.parametrize("rows", [0, 5, MOST])

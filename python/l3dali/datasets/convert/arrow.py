@@ -11,8 +11,6 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import numpy as np
-
 from l3dali.datasets.convert.arrow_messages import (
     DICTIONARY,
     RECORD_BATCH,
@@ -34,12 +32,14 @@ from l3dali.datasets.convert.parquet import (
     has_behind,
     has_length,
     is_list,
+    is_view,
     lists_of,
     may_hold_images,
     rebuilt,
     rows_kept,
     rows_of,
     size_of,
+    view_lengths,
 )
 from l3dali.errors import needs
 
@@ -57,7 +57,6 @@ _PART_BYTES = 8 * 2**20
 _PART_ROWS = 1024
 _EXPANDED_BYTES = 128 * 2**20  # of values that rows have in dictionaries, taken out at once
 _MOST_TIMES = 100  # that what is compressed becomes larger, if it takes more than that
-_VIEW = np.dtype([("length", "<i4"), ("rest", "V12")])
 
 
 class ArrowError(ValueError):
@@ -344,8 +343,9 @@ def _read_rows(
             count = min(max(1, _PART_BYTES // row_bytes), _PART_ROWS)
             count = min(count, max(1, _EXPANDED_BYTES // expanded))
             for start in range(0, max(1, len(batch)), count):
-                part = _cast(batch.slice(start, count), plain)
-                claims.count(part)
+                part = batch.slice(start, count)
+                claims.count(part)  # before rows have what they share for themselves
+                part = _cast(part, plain)
                 rows = rows_of(part, group, first_row, options)
                 yield replace(rows, origin=(batch, custom))
                 first_row += len(part)
@@ -361,10 +361,8 @@ def _shared_bytes(array: Any) -> int:
         if not has_length(array.type.value_type):
             return 0
         return compute.max(compute.binary_length(array.dictionary)).as_py() or 0
-    if types.is_binary_view(array.type) or types.is_string_view(array.type):
-        lengths = np.frombuffer(array.buffers()[1], _VIEW)["length"]
-        lengths = lengths[array.offset : array.offset + len(array)]
-        return int(lengths.max(initial=0))
+    if is_view(array.type):
+        return int(view_lengths(array).max(initial=0))
     if types.is_struct(array.type):
         return sum(map(_shared_bytes, array.flatten()))
     if is_list(array.type):

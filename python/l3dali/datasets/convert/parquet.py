@@ -56,6 +56,7 @@ _FREE_BYTES = 2**24  # of values, in any file
 _ROWS_A_BYTE, _FREE_ROWS = 100, 2**20
 _FREE_CELLS = 2**24  # rows of columns; of these too so many a byte
 _FREE_ARRAYS, _BYTES_AN_ARRAY = 2**14, 2  # columns of parts: those of few rows cost as much
+_VIEW = np.dtype([("length", "<i4"), ("rest", "V12")])
 _VALUE_BYTES = 8  # of a value in a list, with how deep it lies
 _FREE_PAGE_BYTES = 2**28  # of pages, in any file
 _COPY_COST = 16  # So many bytes are copied in the time in which one expands.
@@ -196,14 +197,16 @@ class Claims:
             for field in array.flatten():
                 self._count(field)
         elif is_list(type):
-            if may_hold_images(type):  # Others are not looked into.
+            if may_hold_images(type) or _has_views(type):  # Others are not looked into.
                 values = array.flatten()
                 self._rows -= len(values)
                 self._count(values)
         elif types.is_dictionary(type) and has_length(type.value_type):
             self._page_bytes -= array.dictionary.nbytes // _COPY_COST  # Each part has its own.
-            lengths = compute.binary_length(array.dictionary.take(array.indices))
+            lengths = compute.binary_length(array.dictionary).take(array.indices)
             self._bytes -= compute.sum(lengths).as_py() or 0
+        elif is_view(type):
+            self._bytes -= int(view_lengths(array)[np.asarray(array.is_valid())].sum())
         elif has_length(type):
             self._bytes -= compute.sum(compute.binary_length(array)).as_py() or 0
 
@@ -719,11 +722,29 @@ def is_list(type: Any) -> bool:
 
 
 def has_length(type: Any) -> bool:
-    """Whether values are bytes or text, but for views."""
+    """Whether values are bytes or text, but for views and such as have none."""
     from pyarrow import types
 
-    is_text = types.is_string(type) or types.is_large_string(type)
-    return is_text or _is_plain(type) or types.is_fixed_size_binary(type)
+    if types.is_fixed_size_binary(type):  # A file of any size may have 2**31 of no bytes.
+        return bool(type.byte_width)
+    return types.is_string(type) or types.is_large_string(type) or _is_plain(type)
+
+
+def is_view(type: Any) -> bool:
+    """Whether values are views of bytes or text, which several may share."""
+    from pyarrow import types
+
+    return bool(types.is_binary_view(type) or types.is_string_view(type))
+
+
+def _has_views(type: Any) -> bool:
+    return is_view(type) or any(_has_views(type.field(i).type) for i in range(type.num_fields))
+
+
+def view_lengths(array: Any) -> NDArray[np.int32]:
+    """The bytes of each value, any number where it is null."""
+    lengths = np.frombuffer(array.buffers()[1], _VIEW)["length"]
+    return lengths[array.offset : array.offset + len(array)]
 
 
 def _is_plain(type: Any) -> bool:
