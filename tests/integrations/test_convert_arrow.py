@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import struct
+import tracemalloc
 from collections.abc import Iterable
 from functools import partial
 from itertools import islice
@@ -19,10 +20,10 @@ import pyarrow.parquet as pq
 import pytest
 import tifffile
 from convert_tools import convert, files_below, image, pixels_of, png, rows_of
-from test_convert_parquet import COUNT, IMAGE, rows, write_table
+from test_convert_parquet import COUNT, IMAGE, memory_of_pyarrow, rows, write_table
 
 from l3dali.cli import main
-from l3dali.datasets.convert import arrow, job, parquet
+from l3dali.datasets.convert import arrow, arrow_messages, job, parquet
 from l3dali.datasets.convert.arrow_messages import RECORD_BATCH, footer_blocks
 from l3dali.datasets.convert.children import ChildDiedError
 from l3dali.datasets.convert.images import Options
@@ -451,13 +452,32 @@ def in_a_list(values: Any) -> Any:
 MOST = 2**31 - 1  # rows of a batch
 EMPTY = pa.Array.from_buffers(pa.binary(0), MOST, [None, pa.py_buffer(b"")])
 SHARED = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int16()), [bytes(200_000)])
+NULLS = pa.Array.from_buffers(pa.null(), MOST, [None])
 TOO_MUCH = "values of its rows are too many"
+
+
+def below_nulls(**fields: Any) -> Any:
+    count = len(next(iter(fields.values())))
+    return pa.StructArray.from_arrays(
+        list(fields.values()), list(fields), mask=pa.array([True] * count)
+    )
+
+
+def in_null_lists(count: int, buffers: int) -> Any:
+    """A list of lists, of which each second is null and has a view, of so many buffers."""
+    views = views_of_one(b"short", count, pa.binary_view())
+    empty = [pa.py_buffer(b"")] * buffers
+    views = pa.Array.from_buffers(views.type, count, [*views.buffers()[:2], *empty])
+    mask = pa.array([i % 2 == 0 for i in range(count)])
+    return in_a_list(
+        pa.ListArray.from_arrays(pa.array(range(count + 1), pa.int32()), views, mask=mask)
+    )
 
 
 @pytest.mark.parametrize(
     ("column", "reason"),
     [
-        (pa.Array.from_buffers(pa.null(), MOST, [None]), "too many rows"),
+        (NULLS, "too many rows"),
         (pa.Array.from_buffers(pa.struct([]), MOST, [None]), "too many rows"),
         (in_a_list(EMPTY), "too many rows"),
         (views_of_one(bytes(200_000), 2000, pa.binary_view()), TOO_MUCH),
@@ -466,6 +486,9 @@ TOO_MUCH = "values of its rows are too many"
         (SHARED, TOO_MUCH),
         (in_a_list(SHARED), TOO_MUCH),
         (pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), EMPTY), ""),
+        (below_nulls(a=in_a_list(EMPTY)), ""),
+        (in_a_list(below_nulls(bytes=SHARED)), ""),
+        (in_null_lists(2000, 5000), "null lists of views are too many"),
     ],
     ids=[
         "nulls",
@@ -477,6 +500,9 @@ TOO_MUCH = "values of its rows are too many"
         "dictionary",
         "dictionary-list",
         "empty",
+        "null-lists",
+        "null-bytes",
+        "null-views",
     ],
 )
 @pytest.mark.usefixtures("in_process")
@@ -485,16 +511,137 @@ def test_small_files_that_claim_many_rows(
 ) -> None:
     """368 bytes of 2**31 - 1 rows or values took hours, or 8 GB; 2,000 share 200 kB."""
     write_batch(tmp_path / "s" / "a.arrow", column)
-    before = pa.default_memory_pool()
-    pool = pa.proxy_memory_pool(before)  # which has a peak of its own
-    pa.set_memory_pool(pool)
-    try:
-        assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == (2 if reason else 0)
-    finally:
-        pa.set_memory_pool(before)
+    with memory_of_pyarrow() as pool:
+        assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == (2 if "many" in reason else 0)
     assert pool.max_memory() < 2**28
     assert reason in capsys.readouterr().err
-    assert files_below(tmp_path / "d") == ({"a.arrow"} if not reason else set())
+    assert files_below(tmp_path / "d") == (set() if "many" in reason else {"a.arrow"})
+
+
+@pytest.mark.usefixtures("in_process")
+def test_paths_that_are_no_text(tmp_path: Path) -> None:
+    """1,080 bytes, with a list of text as path, took 5 GB as objects of Python."""
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 500, pa.int16()), ["x" * 200_000])
+    column = pa.StructArray.from_arrays([pa.array([png()]), in_a_list(texts)], ["bytes", "path"])
+    write_batch(tmp_path / "s" / "a.arrow", column)
+    tracemalloc.start()
+    try:
+        assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 0
+        assert tracemalloc.get_traced_memory()[1] < 2**25
+    finally:
+        tracemalloc.stop()
+    found = read_arrow(tmp_path / "d" / "a.arrow", "stream")[0].column("i")[0]
+    assert found["bytes"].as_py().startswith(L3_SIGNATURE)
+    assert found["path"] == column[0]["path"]
+
+
+def test_lengths_of_null_views_are_any() -> None:
+    """They made parts of one row each: 20,000 rows took 29 s."""
+    views = np.zeros((4, 4), np.int32)
+    views[:, 0] = [2**31 - 1, 3, -5, 2]
+    buffers = [pa.py_buffer(b"\x0a"), pa.py_buffer(views.tobytes() + b"padded")]
+    array = pa.Array.from_buffers(pa.string_view(), 4, buffers)
+    array.validate(full=True)
+    assert parquet.lengths_of(array).to_pylist() == [None, 3, None, 2]
+    assert parquet.lengths_of(array[1:3]).to_pylist() == [3, None]
+    assert arrow._shared_bytes(array) == 3
+    assert parquet.lengths_of(array[:0]).to_pylist() == []
+    assert parquet.lengths_of(pa.array([], pa.binary_view())).to_pylist() == []
+
+
+def test_unions_below_nulls(tmp_path: Path) -> None:
+    """pyarrow 26 ended the process."""
+    union = pa.UnionArray.from_sparse(pa.array([0, 0], pa.int8()), [pa.array([1, 2])])
+    images = pa.array([png(), png()])
+    column = pa.StructArray.from_arrays(
+        [images, union], ["bytes", "u"], mask=pa.array([True, False])
+    )
+    write_batch(tmp_path / "s" / "a.arrow", column)
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    found = read_arrow(tmp_path / "d" / "a.arrow", "stream")[0].column("i").to_pylist()
+    assert found[0] is None
+    assert found[1]["u"] == 2
+    assert found[1]["bytes"].startswith(L3_SIGNATURE)
+
+
+def messages_of(data: bytes) -> list[tuple[arrow_messages.Message, bytes]]:
+    found, at = [], 0
+    while message := arrow_messages.read_message(io.BytesIO(data), at):
+        found.append((message, data[at : message.end]))
+        at = message.end
+    return found
+
+
+def stream_of(batch: Any, compression: str | None) -> bytes:
+    file = io.BytesIO()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(file, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    return file.getvalue()
+
+
+def test_fields_that_share_one_dictionary(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """2,000 of a dictionary that was compressed took 300 kB, and 120 GB as written."""
+    batch = pa.record_batch(
+        {str(i): pa.array([bytes(2**24)]).dictionary_encode() for i in range(20)}
+    )
+    data = stream_of(batch, "zstd")
+    (_, schema), first, second, *_, (_, values) = messages_of(data)
+    head = schema[8:]
+    changed = bytearray(head)
+    for field in arrow_messages._root(head).table(2).tables(1)[2:]:
+        struct.pack_into("<q", changed, field.table(4).place(0), 1)
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.arrow").write_bytes(
+        schema[:8] + changed + first[1] + second[1] + values + b"\xff" * 4 + bytes(4)
+    )
+    with (tmp_path / "s" / "a.arrow").open("rb") as source:
+        found = arrow_messages.fields_of_dictionaries(source, has_footer=False)
+    assert found == {0: 1, 1: 19}
+    assert read_arrow(tmp_path / "s" / "a.arrow", "stream")[0].num_columns == 20
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
+    assert "bytes that would take" in capsys.readouterr().err
+
+
+def test_dictionaries_of_fields_in_others(tmp_path: Path) -> None:
+    words = pa.array(["a", "b"]).dictionary_encode()
+    batch = pa.record_batch(
+        {
+            "list": pa.ListArray.from_arrays([0, 1, 2], words),
+            "struct": pa.StructArray.from_arrays([words, words], ["a", "b"]),
+            "plain": pa.array([1, 2]),
+        }
+    )
+    with pa.ipc.new_file(tmp_path / "a.arrow", batch.schema) as writer:
+        writer.write_batch(batch)
+    (tmp_path / "a.arrows").write_bytes(stream_of(batch, None))
+    for name, has_footer in {"a.arrow": True, "a.arrows": False}.items():
+        with (tmp_path / name).open("rb") as source:
+            found = arrow_messages.fields_of_dictionaries(source, has_footer=has_footer)
+        assert found == {0: 1, 1: 1, 2: 1}
+
+
+def test_buffers_that_have_the_same_bytes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """3,000 columns of the same 200 kB took 952 kB, and 600 MB as written."""
+    batch = pa.record_batch({str(i): np.zeros(2**17) for i in range(200)})
+    (_, schema), (_, values) = messages_of(stream_of(batch, None))
+    head = bytearray(values[8 : -200 * 2**20])
+    root = arrow_messages._root(bytes(head))
+    at = root.table(2)._target(2) + 4
+    for i in range(2 * 200):
+        struct.pack_into("<q", head, at + 16 * i, 0)
+    struct.pack_into("<q", head, root.place(3), 2**20)
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "a.arrow").write_bytes(
+        schema + values[:8] + head + bytes(2**20) + b"\xff" * 4 + bytes(4)
+    )
+    assert read_arrow(tmp_path / "s" / "a.arrow", "stream")[0].num_columns == 200
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
+    assert "a record batch of 1048576 bytes that would take 209715200" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("rows", [0, 5, MOST])
@@ -638,14 +785,31 @@ def test_many_batches_of_a_large_dictionary(
 
 def test_long_lists_of_what_is_no_image(tmp_path: Path) -> None:
     """They cost nothing: label maps may be such lists."""
-    values = pa.Array.from_buffers(pa.null(), MOST, [None])
-    write_batch(
-        tmp_path / "s" / "a.arrow",
-        pa.ListArray.from_arrays(pa.array([0, MOST], pa.int32()), values),
-    )
+    write_batch(tmp_path / "s" / "a.arrow", in_a_list(NULLS))
     assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 0
     found = read_arrow(tmp_path / "d" / "a.arrow", "stream")[0].column("i")
     assert found.combine_chunks().value_lengths().to_pylist() == [MOST]
+
+
+@pytest.mark.usefixtures("in_process")
+def test_rows_beside_long_lists_are_dropped(tmp_path: Path) -> None:
+    """A filter took 8.8 GB for 584 bytes: a number for each null."""
+    lists = pa.ListArray.from_arrays(pa.array([0, MOST - 3, MOST, MOST], pa.int32()), NULLS)
+    (tmp_path / "s").mkdir()
+    images = pa.array([png(), png()[:50], png()])
+    batch = pa.record_batch(
+        {"i": images, "l": lists, "s": pa.StructArray.from_arrays([lists], ["l"])}
+    )
+    (tmp_path / "s" / "a.arrow").write_bytes(stream_of(batch, None))
+    with memory_of_pyarrow() as pool:
+        assert convert(tmp_path / "s", tmp_path / "d", "-j", 1, "--on-error", "drop") == 2
+    assert pool.max_memory() < 2**28
+    found = read_arrow(tmp_path / "d" / "a.arrow", "stream")[0]
+    assert found.column("l").combine_chunks().value_lengths().to_pylist() == [MOST - 3, 0]
+    assert found.column("s").combine_chunks().field("l").value_lengths().to_pylist() == [
+        MOST - 3,
+        0,
+    ]
 
 
 def test_a_footer_that_names_a_batch_again(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -426,9 +428,11 @@ def test_rows_that_pyarrow_does_not_reach(
     data = path.read_bytes()
     page = pq.read_metadata(path).row_group(1).column(0).data_page_offset
     rows = data.rindex(b"\x16\x04", 0, -8)  # two, of the last row group
+    all_rows = data.index(b"\x16\x08", len(data) - 8 - int.from_bytes(data[-8:-4], "little"))
     for place, old, new, told in (
         (page, b"\x15\0", b"\x15\x08", "a page of no known kind or size"),
-        (rows, b"\x16\x04", b"\x16\x02", "it has not the rows that its footer names"),
+        (rows, b"\x16\x04", b"\x16\x02", "columns of other lengths"),
+        (all_rows, b"\x16\x08", b"\x16\x06", "it has not the rows that its footer names"),
     ):
         assert data[place : place + 2] == old
         path.write_bytes(data[:place] + new + data[place + 2 :])
@@ -545,6 +549,96 @@ def test_small_files_that_claim_many_rows(
     assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
     assert f"{what} " in capsys.readouterr().err
     assert files_below(tmp_path / "d") == set()
+
+
+POOLS: list[Any] = []  # which have to be there as long as what is in them
+
+
+@contextlib.contextmanager
+def memory_of_pyarrow() -> Iterator[Any]:
+    """A pool of memory for pyarrow, whose peak begins here."""
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    POOLS.append(pool)
+    pa.set_memory_pool(pool)
+    try:
+        yield pool
+    finally:
+        pa.set_memory_pool(before)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_text_in_lists_that_share_a_value(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One row of 1,018 bytes took 10.15 GB; without images nothing counted."""
+    text = pa.DictionaryArray.from_arrays(pa.array(np.zeros(5000, np.int32)), ["x" * 100_000])
+    lists = pa.ListArray.from_arrays([0, len(text)], text)
+    pairs = pa.MapArray.from_arrays([0, len(text)], pa.array(range(len(text))), text)
+    (tmp_path / "s").mkdir()
+    for name, column in {"a": lists, "b": pairs}.items():
+        pq.write_table(
+            pa.table({"t": column, "s": pa.StructArray.from_arrays([column], ["t"])}),
+            tmp_path / "s" / f"{name}.parquet",
+            store_schema=False,  # else they are read as dictionaries
+            compression="zstd",
+        )
+    with memory_of_pyarrow() as pool:
+        assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
+    assert pool.max_memory() < 2**26
+    assert capsys.readouterr().err.count("values of its rows are too many") == 2
+
+
+def test_text_in_lists_that_is_not_too_much(tmp_path: Path) -> None:
+    """What it may take at most is refused nowhere, only what it takes."""
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * 500 + [1]), ["x", "y" * 100_000])
+    table = pa.table({"t": pa.ListArray.from_arrays([0, 1, len(text)], text)})
+    (tmp_path / "s").mkdir()
+    pq.write_table(table, tmp_path / "s" / "a.parquet", store_schema=False, compression="zstd")
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 0
+    found, source = (pq.read_table(tmp_path / folder / "a.parquet") for folder in "ds")
+    assert found.equals(source)
+
+
+def test_columns_of_more_values_than_rows(tmp_path: Path) -> None:
+    """The rest was lost without a word."""
+    pq.write_table(pa.table({"i": range(60), "j": range(60)}), tmp_path / "a.parquet")
+    data = (tmp_path / "a.parquet").read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    sixty = b"\x16" + tfrecord._varint(120)  # a field of 64 bits
+    assert data[footer:].count(sixty) == 4  # the file's, of two columns, and of the row group
+    head, of_file, *rest = data[footer:].split(sixty)
+    fewer = b"\x16" + tfrecord._varint(100)
+    *columns, end = rest
+    changed = head + fewer + of_file + sixty + sixty.join(columns) + fewer + end
+    (tmp_path / "a.parquet").write_bytes(data[:footer] + changed)
+    assert pq.read_table(tmp_path / "a.parquet").num_rows == 50
+    with (
+        (tmp_path / "a.parquet").open("rb") as file,
+        pytest.raises(parquet_pages.ParquetError, match="other lengths"),
+    ):
+        list(parquet.read_entries(file, Options()))
+
+
+def test_long_names_that_many_columns_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """200 kB, a group of 2,000 columns, took 3.2 GB: pyarrow has each path several times."""
+    groups = pa.struct(
+        [(str(i), pa.struct([("x", "i4"), ("y", pa.list_(pa.int32()))])) for i in range(9)]
+    )
+    (tmp_path / "s").mkdir()
+    pq.ParquetWriter(tmp_path / "a.parquet", pa.schema([("i", "i4"), ("s", groups)])).close()
+    file = pq.ParquetFile(tmp_path / "a.parquet")
+    paths = [file.schema.column(i).path for i in range(len(file.schema))]
+    with (tmp_path / "a.parquet").open("rb") as source:
+        names = parquet_pages.path_bytes(parquet._footer(source))
+    assert names == sum(len("schema" + path.replace(".", "")) for path in paths)
+    groups = pa.struct([(str(i), pa.bool_()) for i in range(200)])
+    schema = pa.schema([("x" * 100_000, groups)])
+    pq.ParquetWriter(tmp_path / "s" / "b.parquet", schema, store_schema=False).close()
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 2
+    assert "names of its columns are too long" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])

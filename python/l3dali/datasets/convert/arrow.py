@@ -16,6 +16,7 @@ from l3dali.datasets.convert.arrow_messages import (
     RECORD_BATCH,
     Message,
     behind_messages,
+    fields_of_dictionaries,
     footer_blocks,
     holds_values,
     is_end,
@@ -29,21 +30,24 @@ from l3dali.datasets.convert.parquet import (
     Rows,
     Sink,
     bytes_of,
+    fields_of,
     has_behind,
     has_length,
+    is_filtered_at_a_cost,
     is_list,
     is_view,
+    lengths_of,
     lists_of,
     may_hold_images,
     rebuilt,
     rows_kept,
     rows_of,
     size_of,
-    view_lengths,
 )
 from l3dali.errors import needs
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Iterator, Sequence
 
     from l3dali.datasets.convert.images import Options
@@ -97,10 +101,13 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> st
             rows_left = None if all(kept) else pyarrow.array(kept)
             for i, field in enumerate(schema):
                 # Parts would compare their dictionaries, floats among them one by one.
-                if not may_hold_images(field.type):
-                    column = batch.column(i)
+                if may_hold_images(field.type):
+                    continue
+                if rows_left is None:
+                    columns[i] = batch.column(i)
+                elif not is_filtered_at_a_cost(field.type):
                     with suppress(pyarrow.ArrowNotImplementedError):  # of views and of runs
-                        columns[i] = column if rows_left is None else column.filter(rows_left)
+                        columns[i] = batch.column(i).filter(rows_left)
             table = pyarrow.Table.from_arrays(columns, schema=schema)
             pieces = (piece.combine_chunks().to_batches() for piece in _pieces(table, parts))
             # Those of no rows are none.
@@ -170,13 +177,15 @@ def _opened(source: BinaryIO) -> tuple[Any, Iterator[Any], Any]:
     except ImportError:
         raise needs("pyarrow", "Arrow") from None
     try:
-        if _is_file(source):
-            reader = ipc.open_file(source)
-            batches = _batches_of_file(source, reader, _Limit(size_of(source)))
-            return reader.schema, batches, getattr(reader, "metadata", None)  # of newer pyarrow
-        reader = ipc.open_stream(source)
-        return reader.schema, _batches_of_stream(source, reader, _Limit(size_of(source))), None
-    except (pyarrow.ArrowException, OSError, EOFError) as error:
+        is_file = _is_file(source)
+        reader = ipc.open_file(source) if is_file else ipc.open_stream(source)
+        place = source.tell()
+        limit = _Limit(size_of(source), fields_of_dictionaries(source, has_footer=is_file))
+        source.seek(place)
+        read = _batches_of_file if is_file else _batches_of_stream
+        pairs = getattr(reader, "metadata", None) if is_file else None  # of newer pyarrow
+        return reader.schema, read(source, reader, limit), pairs
+    except (pyarrow.ArrowException, OSError, EOFError, struct.error) as error:
         raise ArrowError(f"not a whole Arrow file: {error}") from error
 
 
@@ -217,10 +226,12 @@ class _Limit:
 
     Args:
         size: of the file.
+        fields: how many have their values in the dictionary of each number.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, fields: Counter[int]) -> None:
         self._size = size
+        self._fields = fields
         self._kept = self._kept_body = 0
         self._all = self._all_bodies = 0
         self._dictionaries: dict[int, int] = {}
@@ -237,7 +248,7 @@ class _Limit:
             old = self._dictionaries.get(message.dictionary, 0)
             new = max(message.expanded, message.body_bytes) + message.is_delta * old
             self._dictionaries[message.dictionary] = new
-            self._shared += new - old
+            self._shared += (new - old) * max(1, self._fields[message.dictionary])
         elif message.kind == RECORD_BATCH:
             self._all += self._shared
         if expanded > max(_EXPANDED_BYTES, _MOST_TIMES * body):
@@ -321,7 +332,7 @@ def _cast_array(array: Any, type: Any) -> Any:
         return array
     if types.is_struct(type):
         fields = [
-            _cast_array(field, new.type) for field, new in zip(array.flatten(), type, strict=True)
+            _cast_array(field, new.type) for field, new in zip(fields_of(array), type, strict=True)
         ]
         return pyarrow.StructArray.from_arrays(fields, fields=list(type), mask=array.is_null())
     if types.is_list(type) or types.is_large_list(type):  # pyarrow would cast what a slice leaves
@@ -357,14 +368,11 @@ def _shared_bytes(array: Any) -> int:
     """What a value may take that rows share, in a dictionary or as views of the same bytes."""
     from pyarrow import compute, types
 
-    if types.is_dictionary(array.type):
-        if not has_length(array.type.value_type):
-            return 0
-        return compute.max(compute.binary_length(array.dictionary)).as_py() or 0
-    if is_view(array.type):
-        return int(view_lengths(array).max(initial=0))
     if types.is_struct(array.type):
-        return sum(map(_shared_bytes, array.flatten()))
+        return sum(map(_shared_bytes, fields_of(array)))
     if is_list(array.type):
         return _shared_bytes(array.values)
+    values = array.dictionary if types.is_dictionary(array.type) else array
+    if has_length(values.type) and (values is not array or is_view(values.type)):
+        return compute.max(lengths_of(values)).as_py() or 0
     return 0

@@ -6,6 +6,7 @@ https://arrow.apache.org/docs/format/Columnar.html#serialization-and-interproces
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +22,8 @@ _OLD_MARK_BYTES = 4  # of a stream's end: zeros
 _PADDED_MARK_BYTES = 128  # at most: eight, and zeros that some writers may add
 _OLD_COMPRESSION = b"ARROW:experimental_compression"
 _BUFFER = struct.Struct("<qq")
+_OFFSET = struct.Struct("<I")
+_FIELD_BYTES = 16  # at least
 _BLOCKS = {DICTIONARY: 2, RECORD_BATCH: 3}  # fields of a footer, by kind of message
 _CHUNK_BYTES = 2**20
 _FILE_START_BYTES = 8
@@ -70,10 +73,43 @@ def read_message(source: BinaryIO, start: int, head_bytes: int | None = None) ->
         if kind == DICTIONARY:
             dictionary, is_delta = header.number(0, "<q"), header.number(2, "<B")
             batch = header.table(1)
+        buffers = batch.items(2, _BUFFER)
         if batch.place(3) or _OLD_COMPRESSION in data:
-            expanded = sum(_sizes(source, body, batch.items(2, _BUFFER)))
+            expanded = sum(_sizes(source, body, buffers))
+        elif (size_of_all := sum(length for _, length in buffers)) > body_bytes:
+            expanded = size_of_all  # Some have the same bytes.
     end = body + max(0, body_bytes)
     return Message(kind, end, body_bytes, expanded, dictionary, bool(is_delta))
+
+
+def fields_of_dictionaries(source: BinaryIO, *, has_footer: bool) -> Counter[int]:
+    """How many fields of the schema have their values in the dictionary of each number.
+
+    Args:
+        source: a file that pyarrow has opened.
+        has_footer: whether the schema is in its footer; it is the first message otherwise.
+
+    Raises:
+        struct.error: it is damaged, or fields have the same bytes.
+    """
+    if has_footer:
+        schema = _footer(source)[0].table(1)
+    else:
+        source.seek(0)
+        start = source.read(8)
+        size = start[4:] if start.startswith(_CONTINUATION) else start[:4]
+        source.seek(8 if start.startswith(_CONTINUATION) else 4)
+        schema = _root(source.read(*struct.unpack("<i", size))).table(2)
+    most = source.seek(0, 2) // _FIELD_BYTES
+    found = Counter[int]()
+    fields = schema.tables(1)
+    for field in fields:
+        if len(fields) > most:
+            raise struct.error("fields that have the same bytes")
+        if field.place(4):
+            found[field.table(4).number(0, "<q")] += 1
+        fields += field.tables(5)
+    return found
 
 
 def footer_blocks(source: BinaryIO, kind: int) -> list[tuple[int, int]]:
@@ -168,6 +204,11 @@ class _Table:
 
     def table(self, field: int) -> _Table:
         return _Table(self._data, self._target(field))
+
+    def tables(self, field: int) -> list[_Table]:
+        places = self.items(field, _OFFSET)
+        first = self._target(field) + 4 if self.place(field) else 0
+        return [_Table(self._data, first + 4 * i + to) for i, (to,) in enumerate(places)]
 
     def items(self, field: int, item: struct.Struct) -> Iterator[tuple[int, ...]]:
         if not self.place(field):

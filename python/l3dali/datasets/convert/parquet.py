@@ -7,6 +7,7 @@ is then its name; also inside lists and structs. Needs pyarrow.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -30,6 +31,7 @@ from l3dali.datasets.convert.parquet_pages import (
     check_lengths,
     dictionary_bytes,
     pages,
+    path_bytes,
 )
 from l3dali.datasets.convert.storage import CHUNK_BYTES
 from l3dali.errors import needs
@@ -56,7 +58,10 @@ _FREE_BYTES = 2**24  # of values, in any file
 _ROWS_A_BYTE, _FREE_ROWS = 100, 2**20
 _FREE_CELLS = 2**24  # rows of columns; of these too so many a byte
 _FREE_ARRAYS, _BYTES_AN_ARRAY = 2**14, 2  # columns of parts: those of few rows cost as much
+_BUFFERS_AN_ARRAY = 8  # of views, which each part has all
 _VIEW = np.dtype([("length", "<i4"), ("rest", "V12")])
+_MOST_JOINED = 2**22  # buffers of views
+_MOST_NAMES = 2**24  # characters of the paths of all columns
 _VALUE_BYTES = 8  # of a value in a list, with how deep it lies
 _FREE_PAGE_BYTES = 2**28  # of pages, in any file
 _COPY_COST = 16  # So many bytes are copied in the time in which one expands.
@@ -156,11 +161,16 @@ class Claims:
         if self._bytes < 0 or self._page_bytes < 0:
             raise ParquetError("the values of its rows are too many for the size of the file")
 
-    def count_lists(self, group: Any) -> int:
-        """Counts the values in lists that a row group claims, as bytes, and gives their number."""
-        values = [int(group.column(i).num_values) for i in range(group.num_columns)]
-        in_lists = sum(max(0, each - int(group.num_rows)) for each in values)
-        self._bytes -= in_lists
+    def count_lists(self, group: Any, columns: Sequence[Any]) -> int:
+        """Counts the values in lists that a row group claims, and gives their number.
+
+        A value counts as one byte, or as the bytes that all of its column have.
+        """
+        in_lists = 0
+        for i, column in enumerate(columns):
+            more = max(0, int(group.column(i).num_values) - int(group.num_rows))
+            in_lists += more
+            self._bytes -= more * max(1, column.length)
         self._judge()
         if int(group.num_rows) > self._rows:
             raise ParquetError("too many rows or columns for the size of the file")
@@ -190,25 +200,47 @@ class Claims:
     def _count(self, array: Any) -> None:
         from pyarrow import compute, types
 
-        self._cells -= len(array)
-        self._arrays -= 1
         type = array.type
+        self._cells -= len(array)
+        self._arrays -= 1 + (len(array.buffers()) // _BUFFERS_AN_ARRAY if is_view(type) else 0)
+        self._judge()
         if types.is_struct(type):
-            for field in array.flatten():
+            for field in fields_of(array):
                 self._count(field)
         elif is_list(type):
             if may_hold_images(type) or _has_views(type):  # Others are not looked into.
-                values = array.flatten()
+                values = self._values(array)
                 self._rows -= len(values)
                 self._count(values)
         elif types.is_dictionary(type) and has_length(type.value_type):
             self._page_bytes -= array.dictionary.nbytes // _COPY_COST  # Each part has its own.
-            lengths = compute.binary_length(array.dictionary).take(array.indices)
+            lengths = lengths_of(array.dictionary).take(array.indices)
             self._bytes -= compute.sum(lengths).as_py() or 0
-        elif is_view(type):
-            self._bytes -= int(view_lengths(array)[np.asarray(array.is_valid())].sum())
         elif has_length(type):
-            self._bytes -= compute.sum(compute.binary_length(array)).as_py() or 0
+            self._bytes -= compute.sum(lengths_of(array)).as_py() or 0
+
+    def are_too_many(self, size: int) -> bool:
+        """Whether values of so many bytes would be."""
+        return size > self._bytes
+
+    def count_shared(self, array: Any) -> None:
+        """Counts the bytes of values in dictionaries, however deep they are, each time."""
+        from pyarrow import compute, types
+
+        if types.is_dictionary(array.type):
+            lengths = lengths_of(array.dictionary).take(array.indices)
+            self._bytes -= compute.sum(lengths).as_py() or 0
+            self._judge()
+        for inner in _inner(array):
+            self.count_shared(inner)
+
+    def _values(self, array: Any) -> Any:
+        """The values in lists, but those below null lists."""
+        # pyarrow joins what is between null lists, each piece with all buffers of the values.
+        nulls = array.null_count if _has_views(array.type) else 0
+        if nulls and nulls * len(array.values.buffers()) > _MOST_JOINED:
+            raise ParquetError("null lists of views are too many")
+        return array.flatten()
 
 
 def open_file(source: BinaryIO, **options: Any) -> Any:
@@ -223,21 +255,33 @@ def open_file(source: BinaryIO, **options: Any) -> Any:
         import pyarrow.parquet
     except ImportError:
         raise needs("pyarrow", "Parquet") from None
+    footer = _footer(source)
+    if footer and path_bytes(footer) > _MOST_NAMES:  # pyarrow has them all, several times.
+        raise ParquetError("the names of its columns are too long")
     try:
         opened = {"buffer_size": 2**20, "pre_buffer": False, **options}
         file = pyarrow.parquet.ParquetFile(source, page_checksum_verification=True, **opened)
     except (pyarrow.ArrowException, OSError) as error:
         raise ParquetError(f"not a whole Parquet file: {error}") from error
-    source.seek(-_TAIL_BYTES, io.SEEK_END)
-    footer_bytes = int.from_bytes(source.read(4), "little")  # Some may be spare.
-    source.seek(-footer_bytes - _TAIL_BYTES, io.SEEK_END)
-    damage, end = _look_apart(source.read())
+    damage, end = _look_apart(footer)
     if damage:
         raise ParquetError(f"a damaged Parquet file: {damage}")
     # Indexes and filters may lie there, and the footer.
     if has_behind(source, min(end, size_of(source)), 2 * _MAGIC):
         raise ParquetError("a file behind another: files in one file are not supported")
     return file
+
+
+def _footer(source: BinaryIO) -> bytes:
+    """The footer with what is behind it, empty if pyarrow will find none."""
+    end = size_of(source)
+    source.seek(max(0, end - _TAIL_BYTES))
+    tail = source.read()
+    size = int.from_bytes(tail[:4], "little") + _TAIL_BYTES  # Some may be spare.
+    if not tail.endswith(_MAGIC) or size > end:
+        return b""
+    source.seek(end - size)
+    return source.read()
 
 
 def _look_apart(footer: bytes) -> tuple[str, int]:
@@ -298,17 +342,41 @@ def _read_rows(source: BinaryIO, file: Any, options: Options) -> Iterator[Rows]:
     if len(in_dictionaries) != len(columns):  # a type that pyarrow reads in another way
         in_dictionaries = [False] * len(columns)
     old_times = [column.path for column in columns if column.physical_type == "INT96"]
+    in_lists = {
+        i: column.path
+        for i, column in enumerate(columns)
+        if column.max_repetition_level and column.physical_type == "BYTE_ARRAY"
+    }
+    in_shared, apart = Claims(source), None  # of values in lists, read as dictionaries
     times = open_file(source, coerce_int96_timestamp_unit="s") if old_times else None
     try:
         for group in range(file.metadata.num_row_groups):
             shape = file.metadata.row_group(group)
-            in_lists = claims.count_lists(shape)
+            if shape.num_columns != len(columns) or any(
+                shape.column(i).num_values != shape.num_rows
+                for i, column in enumerate(columns)
+                if not column.max_repetition_level
+            ):
+                raise ParquetError("a damaged Parquet file: columns of other lengths")
+            list_values = claims.count_lists(shape, columns)
             repeated = claims.count_pages(source, shape, schema)
-            group_bytes = max(shape.total_byte_size, _VALUE_BYTES * in_lists)
+            group_bytes = max(shape.total_byte_size, _VALUE_BYTES * list_values)
             row_bytes = max(1, group_bytes // max(1, shape.num_rows))
             count = min(max(1, _BATCH_BYTES // row_bytes), _BATCH_ROWS)
             most = min(count, _most_rows(source, shape, repeated, in_dictionaries))
             rows = {"batch_size": most, "row_groups": [group]}
+            shared = [
+                path
+                for i, path in in_lists.items()
+                if claims.are_too_many(
+                    shape.column(i).num_values * dictionary_bytes(source, shape.column(i))
+                )
+            ]
+            if shared:  # The values of a row are read at once, in whatever lists they are.
+                apart = apart or open_file(source, read_dictionary=list(in_lists.values()))
+                for batch in apart.iter_batches(columns=shared, **rows):
+                    for column in batch.columns:
+                        in_shared.count_shared(column)
             for batch in _joined(file.iter_batches(**rows), count // most, claims):
                 claims.count(batch)
                 yield rows_of(batch, group, first_row, options)
@@ -551,10 +619,9 @@ def _only(column: Any, kept: NDArray[np.bool_]) -> Any:
     """The rows of a column that are kept; pyarrow 26 filters neither views nor values in runs."""
     import pyarrow
 
-    try:
-        return column.filter(pyarrow.array(kept))
-    except pyarrow.ArrowNotImplementedError:
-        pass
+    if not is_filtered_at_a_cost(column.type):
+        with contextlib.suppress(pyarrow.ArrowNotImplementedError):
+            return column.filter(pyarrow.array(kept))
     # Each of several runs of views would hold all bytes of the column.
     views = {
         pyarrow.string_view(): pyarrow.large_string,
@@ -565,6 +632,12 @@ def _only(column: Any, kept: NDArray[np.bool_]) -> Any:
     edges = np.flatnonzero(np.diff(kept, prepend=False, append=False)).tolist()
     runs = [column.slice(i, end - i) for i, end in zip(edges[::2], edges[1::2], strict=True)]
     return pyarrow.concat_arrays(runs or [column.slice(0, 0)])
+
+
+def is_filtered_at_a_cost(type: Any) -> bool:
+    """Whether a filter makes a number for each value in lists, of which nulls cost no byte."""
+    name = str(type)
+    return ("list<" in name or "map<" in name) and not re.search("(dictionary|union)<", name)
 
 
 def rows_kept(rows: Rows, outcomes: Sequence[Outcome | None], options: Options) -> list[bool]:
@@ -606,23 +679,17 @@ def _changed(array: Any, name: str, rows: NDArray[np.int64], change: _Change) ->
     return array if new_values is values else lists_of(array, new_values, type)
 
 
-_NO_ROW = -1  # of values below a null, which may be anything
-
-
 def _changed_struct(array: Any, name: str, rows: NDArray[np.int64], change: _Change) -> Any:
     import pyarrow
 
     type = list(array.type)
-    # Values below a null stay: fields that take no null may be there.
-    fields = [array.field(i) for i in range(len(type))]
+    fields = fields_of(array)  # What is below a null may be anything.
     changed = list(fields)
     places = {field.name: i for i, field in reversed([*enumerate(type)])}
-    if array.null_count:
-        rows = np.where(np.asarray(array.is_valid()), rows, _NO_ROW)
     image, path = places.get("bytes"), places.get("path")
     if image is not None and not _is_binary(type[image].type):
         image = path = None
-    if path is not None and may_hold_images(type[path].type):
+    if path is not None and not _is_text(_value_type(type[path].type)):
         path = None
     for i, field in enumerate(type):
         if image is None or i not in (image, path):
@@ -640,6 +707,13 @@ def _changed_struct(array: Any, name: str, rows: NDArray[np.int64], change: _Cha
             changed[path] = pyarrow.array(new_paths, type[path].type)
     if all(new is old for new, old in zip(changed, fields, strict=True)):
         return array
+    for i, new in enumerate(changed):
+        if new is fields[i]:
+            changed[i] = array.field(i)
+        elif not type[i].nullable and _is_binary(new.type):
+            changed[i] = new.fill_null(b"")
+        elif not type[i].nullable and i == path:
+            changed[i] = new.fill_null("")
     return pyarrow.StructArray.from_arrays(changed, fields=type, mask=array.is_null())
 
 
@@ -673,23 +747,24 @@ def _changed_values(
     from pyarrow import types
 
     type = array.type
-    plain = array if _is_plain(type) else array.cast(pyarrow.large_binary())
+    is_shared = types.is_dictionary(type)
+    old = [value.value if is_shared else value for value in array]
     new = [
-        change(name, column, value, int(row)) if value.is_valid and row != _NO_ROW else None
-        for name, value, row in zip(names, plain, rows, strict=True)
+        change(name, column, value, int(row)) if value.is_valid else None
+        for name, value, row in zip(names, old, rows, strict=True)
     ]
     if not any(new):
         return array, names
     values = [
-        value.as_py() if pair is None else pair[0] for value, pair in zip(plain, new, strict=True)
+        value.as_py() if pair is None else pair[0] for value, pair in zip(old, new, strict=True)
     ]
     new_names = [name if pair is None else pair[1] for name, pair in zip(names, new, strict=True)]
     if types.is_fixed_size_binary(type):
         raise ParquetError(f"images in a column of {type}; cast it to binary")
-    changed = pyarrow.array(values, plain.type)
+    changed = pyarrow.array(values, type if _is_plain(type) else pyarrow.large_binary())
     if isinstance(changed, pyarrow.ChunkedArray):
         raise ParquetError(f"images of one row that take 2 GiB: cast {type} to large_binary")
-    if types.is_dictionary(type):
+    if is_shared:
         changed = changed.dictionary_encode()
     return changed.cast(type), new_names
 
@@ -698,11 +773,18 @@ def _is_binary(type: Any) -> bool:
     """Whether values are bytes, in any layout."""
     from pyarrow import types
 
-    if types.is_dictionary(type):
-        type = type.value_type
+    type = _value_type(type)
     return _is_plain(type) or types.is_binary_view(type) or types.is_fixed_size_binary(type)
 
 
+def _value_type(type: Any) -> Any:
+    """That of the values, in a dictionary or not."""
+    from pyarrow import types
+
+    return type.value_type if types.is_dictionary(type) else type
+
+
+@functools.lru_cache
 def may_hold_images(type: Any) -> bool:
     """Whether `_changed` has anything to look at in values of this type."""
     from pyarrow import types
@@ -722,12 +804,23 @@ def is_list(type: Any) -> bool:
 
 
 def has_length(type: Any) -> bool:
-    """Whether values are bytes or text, but for views and such as have none."""
+    """Whether values are bytes or text, but such as have none."""
     from pyarrow import types
 
     if types.is_fixed_size_binary(type):  # A file of any size may have 2**31 of no bytes.
         return bool(type.byte_width)
-    return types.is_string(type) or types.is_large_string(type) or _is_plain(type)
+    return _is_text(type) or _is_plain(type) or types.is_binary_view(type)
+
+
+def lengths_of(array: Any) -> Any:
+    """The bytes of each value that has a length."""
+    import pyarrow
+    from pyarrow import compute
+
+    if not is_view(array.type):
+        return compute.binary_length(array)
+    views = np.frombuffer(array.buffers()[1], _VIEW, array.offset + len(array))  # It may be padded.
+    return pyarrow.array(views["length"][array.offset :], mask=np.asarray(array.is_null()))
 
 
 def is_view(type: Any) -> bool:
@@ -737,14 +830,42 @@ def is_view(type: Any) -> bool:
     return bool(types.is_binary_view(type) or types.is_string_view(type))
 
 
+@functools.lru_cache
 def _has_views(type: Any) -> bool:
     return is_view(type) or any(_has_views(type.field(i).type) for i in range(type.num_fields))
 
 
-def view_lengths(array: Any) -> NDArray[np.int32]:
-    """The bytes of each value, any number where it is null."""
-    lengths = np.frombuffer(array.buffers()[1], _VIEW)["length"]
-    return lengths[array.offset : array.offset + len(array)]
+def _is_text(type: Any) -> bool:
+    from pyarrow import types
+
+    is_large = types.is_large_string(type)
+    return bool(is_large or types.is_string(type) or types.is_string_view(type))
+
+
+def _inner(array: Any) -> list[Any]:
+    """The fields of structs, the values in lists and maps."""
+    from pyarrow import types
+
+    if hasattr(array, "storage"):
+        array = array.storage
+    if types.is_struct(array.type):
+        return fields_of(array)
+    return [array.flatten()] if is_list(array.type) or types.is_map(array.type) else []
+
+
+def fields_of(array: Any) -> list[Any]:
+    """The fields of structs, null where these are."""
+    from pyarrow import compute, types
+
+    fields = [array.field(i) for i in range(array.type.num_fields)]
+    if not array.null_count:
+        return fields
+    return [  # StructArray.flatten of pyarrow 26 ends the process at what has no nulls of its own.
+        field
+        if types.is_union(field.type) or types.is_run_end_encoded(field.type)
+        else compute.struct_field(array, [i])
+        for i, field in enumerate(fields)
+    ]
 
 
 def _is_plain(type: Any) -> bool:

@@ -20,6 +20,8 @@ _MOST_FIELDS = 32  # of what heads a page, which has 8
 _DICTIONARY_PAGE, _DATA_PAGE_V2 = 2, 3
 _HEADS = {0: 5, 2: 7, 3: 8}  # fields with what is said of a page's data, by its kind
 _TRUE, _FALSE, _I8, _I16, _I32, _I64, _DOUBLE, _BYTES, _STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 12
+_VERSION, _SCHEMA = 0x15, 0x19  # the first fields of a footer: a number and a list
+_LONG = 15  # in place of the length of a list, which follows
 _CODECS = {"LZ4": "lz4_raw"}
 
 
@@ -136,6 +138,37 @@ def _behind_deltas(data: bytes, at: int, most: int) -> int:
     return at
 
 
+def path_bytes(footer: bytes) -> int:
+    """What the paths of all columns take, each with the names of all that it is in.
+
+    Raises:
+        ParquetError: the schema is damaged.
+    """
+    total = 0
+    above: list[list[int]] = []  # of each group how many are to come in it, and its path
+    try:
+        _, at = read_varint(footer, 1)
+        if footer[0] != _VERSION or footer[at] != _SCHEMA:
+            raise ValueError("other fields")
+        count, at = footer[at + 1] >> 4, at + 2
+        if count == _LONG:
+            count, at = read_varint(footer, at)
+        for _ in range(count):
+            while above and not above[-1][0]:
+                above.pop()
+            if above:
+                above[-1][0] -= 1
+            field, at = _read_struct(footer, at, 4)
+            size = field.get(4, 0) + (above[-1][1] if above else 0)
+            if children := field.get(5, 0):
+                above.append([children, size])
+            else:
+                total += size
+    except (IndexError, ValueError):
+        raise ParquetError("a damaged Parquet file: its schema") from None
+    return total
+
+
 def _page_head(source: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
     """What heads the page that is there, and the bytes it takes."""
     for length in (2**8, 2**12, 2**18, _MOST_HEAD_BYTES):  # It may have large values as statistics.
@@ -152,9 +185,10 @@ def _page_head(source: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
 
 
 def _read_struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Numbers of 32 bits, booleans and structs, by field, and the end: Thrift's compact protocol.
+    """Numbers of 32 bits, booleans, structs and lengths of bytes, by field, and the end.
 
-    No writer of pages uses the long form of fields, lists, or a field twice: they are refused.
+    This is Thrift's compact protocol. No writer of pages or schemas uses the long form of fields,
+    lists, or a field twice: they are refused.
     """
     found: dict[int, Any] = {}
     field = 0
@@ -171,6 +205,7 @@ def _read_struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]
         elif kind in (_I16, _I32, _I64, _BYTES):
             number, at = read_varint(data, at)
             if kind == _BYTES:
+                found[field] = number
                 at += number
             elif kind == _I32:
                 if number >> 32:
