@@ -291,6 +291,12 @@ def test_sorting_columns(tmp_path: Path, names: list[str], kept: int) -> None:
 
 
 REQUIRED = pa.struct([pa.field("bytes", pa.binary(), nullable=False)])
+REQUIRED_VIEWS = pa.struct(
+    [
+        pa.field("bytes", pa.binary_view(), nullable=False),
+        pa.field("path", pa.string_view(), nullable=False),
+    ]
+)
 PICTURES = [{"bytes": png(i), "path": f"{i}.png"} for i in range(4)]
 
 
@@ -303,9 +309,10 @@ PICTURES = [{"bytes": png(i), "path": f"{i}.png"} for i in range(4)]
         (pa.list_(IMAGE, 2), [None, PICTURES[:2], [None, PICTURES[2]], None, PICTURES[2:]]),
         (pa.list_(pa.large_binary(), 1), [[png()], None, [None]]),
         (REQUIRED, [None, {"bytes": png()}, None]),
+        (REQUIRED_VIEWS, [None, PICTURES[0]]),
         (pa.struct([("bytes", "i4"), ("image", pa.binary())]), [{"bytes": 1, "image": png()}]),
     ],
-    ids=["struct", "field", "list", "fixed", "fixed-plain", "required", "other-bytes"],
+    ids=["struct", "field", "list", "fixed", "fixed-plain", "required", "views", "other-bytes"],
 )
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
 def test_images_inside_of_structs_and_lists(
@@ -554,6 +561,17 @@ def test_small_files_that_claim_many_rows(
 POOLS: list[Any] = []  # which have to be there as long as what is in them
 
 
+def test_paths_of_an_extension_type(tmp_path: Path) -> None:
+    paths = pa.ExtensionArray.from_storage(pa.json_(), pa.array(["a.png"]))
+    column = pa.StructArray.from_arrays([pa.array([png()]), paths], ["bytes", "path"])
+    (tmp_path / "s").mkdir()
+    pq.write_table(pa.table({"i": column}), tmp_path / "s" / "a.parquet")
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    found = pq.read_table(tmp_path / "d" / "a.parquet").column("i")
+    assert found.type == column.type
+    assert found[0]["path"].as_py() == "a.l3"
+
+
 @contextlib.contextmanager
 def memory_of_pyarrow() -> Iterator[Any]:
     """A pool of memory for pyarrow, whose peak begins here."""
@@ -592,7 +610,8 @@ def test_text_in_lists_that_share_a_value(
 def test_text_in_lists_that_is_not_too_much(tmp_path: Path) -> None:
     """What it may take at most is refused nowhere, only what it takes."""
     text = pa.DictionaryArray.from_arrays(pa.array([0] * 500 + [1]), ["x", "y" * 100_000])
-    table = pa.table({"t": pa.ListArray.from_arrays([0, 1, len(text)], text)})
+    lists = pa.ListArray.from_arrays([0, 1, len(text)], text)
+    table = pa.table({"t": lists, "m": pa.MapArray.from_arrays([0, 1, len(text)], text, text)})
     (tmp_path / "s").mkdir()
     pq.write_table(table, tmp_path / "s" / "a.parquet", store_schema=False, compression="zstd")
     assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 0

@@ -689,7 +689,7 @@ def _changed_struct(array: Any, name: str, rows: NDArray[np.int64], change: _Cha
     image, path = places.get("bytes"), places.get("path")
     if image is not None and not _is_binary(type[image].type):
         image = path = None
-    if path is not None and not _is_text(_value_type(type[path].type)):
+    if path is not None and not _holds_names(type[path].type):
         path = None
     for i, field in enumerate(type):
         if image is None or i not in (image, path):
@@ -711,10 +711,25 @@ def _changed_struct(array: Any, name: str, rows: NDArray[np.int64], change: _Cha
         if new is fields[i]:
             changed[i] = array.field(i)
         elif not type[i].nullable and _is_binary(new.type):
-            changed[i] = new.fill_null(b"")
+            changed[i] = _filled(new, b"")
         elif not type[i].nullable and i == path:
-            changed[i] = new.fill_null("")
+            changed[i] = _filled(new, "")
     return pyarrow.StructArray.from_arrays(changed, fields=type, mask=array.is_null())
+
+
+def _holds_names(type: Any) -> bool:
+    """Whether values are text whose bytes have been counted."""
+    return _is_text(getattr(type, "storage_type", None) or _value_type(type))
+
+
+def _filled(array: Any, value: bytes | str) -> Any:
+    """The array without nulls."""
+    import pyarrow
+
+    owned = array.type
+    if is_view(owned):
+        owned = pyarrow.large_binary() if isinstance(value, bytes) else pyarrow.large_string()
+    return array.cast(owned).fill_null(value).cast(array.type)
 
 
 def lists_of(array: Any, values: Any, type: Any) -> Any:
@@ -850,7 +865,10 @@ def _inner(array: Any) -> list[Any]:
         array = array.storage
     if types.is_struct(array.type):
         return fields_of(array)
-    return [array.flatten()] if is_list(array.type) or types.is_map(array.type) else []
+    if types.is_map(array.type):  # which pyarrow 26 does not flatten where both are dictionaries
+        start, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        return [array.keys[start:end], array.items[start:end]]
+    return [array.flatten()] if is_list(array.type) else []
 
 
 def fields_of(array: Any) -> list[Any]:
