@@ -23,7 +23,7 @@ from convert_tools import convert, files_below, image, pixels_of, png, rows_of
 from test_convert_parquet import COUNT, IMAGE, memory_of_pyarrow, rows, write_table
 
 from l3dali.cli import main
-from l3dali.datasets.convert import arrow, arrow_messages, job, parquet
+from l3dali.datasets.convert import arrow, arrow_messages, job, parquet, parquet_pages
 from l3dali.datasets.convert.arrow_messages import RECORD_BATCH, footer_blocks
 from l3dali.datasets.convert.children import ChildDiedError
 from l3dali.datasets.convert.images import Options
@@ -533,6 +533,14 @@ def test_paths_that_are_no_text(tmp_path: Path) -> None:
     found = read_arrow(tmp_path / "d" / "a.arrow", "stream")[0].column("i")[0]
     assert found["bytes"].as_py().startswith(L3_SIGNATURE)
     assert found["path"] == column[0]["path"]
+
+
+def test_null_lists_of_views_in_large_files() -> None:
+    """163 MB with 9,019 buffers, as pyarrow makes them, was refused."""
+    batch = pa.record_batch([in_null_lists(2000, 5000)], ["i"])
+    parquet.Claims(io.BytesIO(bytes(2**25))).count(batch)
+    with pytest.raises(parquet_pages.ParquetError, match="null lists of views"):
+        parquet.Claims(io.BytesIO(bytes(2**20))).count(batch)
 
 
 def test_lengths_of_null_views_are_any() -> None:

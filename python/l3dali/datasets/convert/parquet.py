@@ -60,7 +60,7 @@ _FREE_CELLS = 2**24  # rows of columns; of these too so many a byte
 _FREE_ARRAYS, _BYTES_AN_ARRAY = 2**14, 2  # columns of parts: those of few rows cost as much
 _BUFFERS_AN_ARRAY = 8  # of views, which each part has all
 _VIEW = np.dtype([("length", "<i4"), ("rest", "V12")])
-_MOST_JOINED = 2**22  # buffers of views
+_FREE_JOINED, _BYTES_A_JOINED = 2**22, 4  # buffers of views, of a part's lists
 _MOST_NAMES = 2**24  # characters of the paths of all columns
 _VALUE_BYTES = 8  # of a value in a list, with how deep it lies
 _FREE_PAGE_BYTES = 2**28  # of pages, in any file
@@ -141,6 +141,7 @@ class Claims:
         self._arrays = max(_FREE_ARRAYS, size // _BYTES_AN_ARRAY)
         self._bytes = max(_FREE_BYTES, MOST_TIMES * size)
         self._page_bytes = max(_FREE_PAGE_BYTES, MOST_TIMES * size)
+        self._most_joined = max(_FREE_JOINED, size // _BYTES_A_JOINED)
 
     def count(self, batch: Any) -> None:
         """Counts some rows, and what may be images in lists as rows.
@@ -238,7 +239,7 @@ class Claims:
         """The values in lists, but those below null lists."""
         # pyarrow joins what is between null lists, each piece with all buffers of the values.
         nulls = array.null_count if _has_views(array.type) else 0
-        if nulls and nulls * len(array.values.buffers()) > _MOST_JOINED:
+        if nulls and nulls * len(array.values.buffers()) > self._most_joined:
             raise ParquetError("null lists of views are too many")
         return array.flatten()
 
