@@ -229,7 +229,7 @@ def limit_of(what: str) -> int:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    assert len(ROWS) == 1 + 43  # the head, and the limits
+    assert len(ROWS) == 1 + 45  # the head, and the limits
     assert limit_of("pixels of an image that is decoded") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of an image of another format") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of any L3 image") == codec.MAX_PIXELS
@@ -267,6 +267,8 @@ def test_limits_are_those_of_the_code() -> None:
     assert limit_of("bytes of what these rows hold") == parquet.MOST_TIMES
     assert limit_of("bytes of all pages of a Parquet file") == parquet.MOST_TIMES
     assert limit_of("bytes of all record batches of an Arrow") == parquet.MOST_TIMES
+    assert limit_of("null lists in a part of an Arrow file") == parquet._FREE_JOINED
+    assert limit_of("bytes of the paths of all columns") == parquet._MOST_NAMES
     assert limit_of("bytes of an image in a zip archive") == zip_archive.MAX_IMAGE_BYTES
     assert limit_of("bytes of an L3 file of more than 64 MiB") == zip_archive.MAX_L3_TIMES
     assert limit_of("bytes of all members of a zip archive") == zip_archive.MAX_TIMES
