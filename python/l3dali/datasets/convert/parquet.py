@@ -214,11 +214,16 @@ class Claims:
                 self._rows -= len(values)
                 self._count(values)
         elif types.is_dictionary(type) and has_length(type.value_type):
-            self._page_bytes -= array.dictionary.nbytes // _COPY_COST  # Each part has its own.
-            lengths = lengths_of(array.dictionary).take(array.indices)
-            self._bytes -= compute.sum(lengths).as_py() or 0
+            self._count_dictionary(array)
         elif has_length(type):
             self._bytes -= compute.sum(lengths_of(array)).as_py() or 0
+
+    def _count_dictionary(self, array: Any) -> None:
+        from pyarrow import compute
+
+        self._page_bytes -= array.dictionary.nbytes // _COPY_COST  # Each part has its own.
+        lengths = lengths_of(array.dictionary).take(array.indices)
+        self._bytes -= compute.sum(lengths).as_py() or 0
 
     def are_too_many(self, size: int) -> bool:
         """Whether values of so many bytes would be."""
@@ -226,11 +231,10 @@ class Claims:
 
     def count_shared(self, array: Any) -> None:
         """Counts the bytes of values in dictionaries, however deep they are, each time."""
-        from pyarrow import compute, types
+        from pyarrow import types
 
         if types.is_dictionary(array.type):
-            lengths = lengths_of(array.dictionary).take(array.indices)
-            self._bytes -= compute.sum(lengths).as_py() or 0
+            self._count_dictionary(array)
             self._judge()
         for inner in _inner(array):
             self.count_shared(inner)
@@ -375,7 +379,7 @@ def _read_rows(source: BinaryIO, file: Any, options: Options) -> Iterator[Rows]:
             ]
             if shared:  # The values of a row are read at once, in whatever lists they are.
                 apart = apart or open_file(source, read_dictionary=list(in_lists.values()))
-                for batch in apart.iter_batches(columns=shared, **rows):
+                for batch in apart.iter_batches(count, [group], columns=shared):
                     for column in batch.columns:
                         in_shared.count_shared(column)
             for batch in _joined(file.iter_batches(**rows), count // most, claims):
