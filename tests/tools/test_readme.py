@@ -132,10 +132,6 @@ def test_results_name_their_origin(path: Path) -> None:
     if (path.parent / "host.json").exists():  # written by programs of C++; the host stands there
         path = path.parent / "host.json"
     result = json.loads(path.read_text())
-    if path.name == "fuzz.json":  # of many commits: each run names its own
-        assert result["commits"] == sorted({run["commit"] for run in result["runs"]})
-        assert all(run["cpu"] and run["started"] for run in result["runs"])
-        return
     made = result["made"]
     assert re.fullmatch(r"[0-9a-f]{7,}", made["commit"])
     assert made["machine"]
