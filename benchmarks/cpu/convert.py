@@ -82,7 +82,6 @@ def convert(
             "memory": measure_memory(originals, folder),
             "throughput": measure_throughput(files, folder, rounds),
             "small": measure_small(small, folder),
-            "untrusted": measure_untrusted(files, max(1, small // 10), folder, rounds),
         }
         if ray:
             found["ray"] = measure_ray(files, folder, rounds)
@@ -113,8 +112,6 @@ def text_of(found: dict[str, Any]) -> str:
             "< 10 s",
         ],
     ]
-    for what, ratios in found.get("untrusted", {}).items():
-        rest.append([f"--untrusted, CPU over that without: {what}", spread_of(ratios), "-"])
     for what, name, target in (
         ("Ray: 2 workers' throughput over 1's, by wall time", "ratio", ">= 1.8"),
         ("2 threads that read, encode and verify, over one, likewise", "threads", "-"),
@@ -307,30 +304,6 @@ def measure_small(count: int, folder: Path) -> dict[str, Any]:
     return {"images": count} | {name: 1000 * value / count for name, value in numbers.items()}
 
 
-def measure_untrusted(
-    files: list[bytes], small: int, folder: Path, rounds: int
-) -> dict[str, list[float]]:
-    """CPU time of --untrusted over that without, in turns and without the start of each.
-
-    The start is what four tiny images take; that of --untrusted beyond the other is in seconds.
-    """
-    idle = write_shards(small_images(4), folder / "untrusted-idle", 4)
-    ratios: dict[str, list[float]] = {"start of --untrusted, s": []}
-    for what, images in (("photographs", files), (f"{small} of 32x32", small_images(small))):
-        source = write_shards(images, folder / f"untrusted-{small}-{len(images)}", SHARDS)
-        ratios[what] = []
-        for _ in range(rounds):
-            costs = [
-                (convert_anew(source, *options).cpu, convert_anew(idle, *options).cpu)
-                for options in ((), ("--untrusted",))
-            ]
-            (plain, start), (limited, its_start) = costs
-            least = 0.01  # CPU time is counted in so many seconds
-            ratios[what].append((limited - its_start) / max(least, plain - start))
-            ratios["start of --untrusted, s"].append(its_start - start)
-    return ratios
-
-
 def measure_resume(shards: int, folder: Path) -> dict[str, Any]:
     """What a second run costs that has nothing to do."""
     source = write_shards(small_images(shards), folder / "shards", shards)
@@ -375,7 +348,8 @@ def measure_ray(files: list[bytes], folder: Path, rounds: int) -> list[dict[str,
     try:
         cluster.add_node(num_cpus=1, **memory)
         cluster.wait_for_nodes()
-        ray_engine.connect(cluster.address, 1)
+        os.environ["RAY_ADDRESS"] = cluster.address
+        ray_engine.connect(1)
         found = []
         for _ in track(range(rounds), "Ray"):
             seconds(tiny, 1)

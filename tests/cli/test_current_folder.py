@@ -18,8 +18,7 @@ pytest.importorskip("scipy")  # for plans
 
 COMMANDS = [
     "convert images converted -j 2",
-    "convert images untrusted -j 2 --untrusted",
-    "convert images none --untrusted --dry-run",
+    "convert images none --dry-run",
     "convert converted images-again -j 2 --to png",
     "verify converted -j 2",
     "info converted --totals",

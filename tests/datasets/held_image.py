@@ -1,6 +1,7 @@
 """`l3 convert` that says when it is at an image, of which a reader never ends, or an encoder may.
 
-HELD says which: `read` or `encode`. `write` holds what is written, and `deaf` hears nothing then.
+HELD says which: `encode`, `read`, or `read alone` (in a process for the image). `write` holds what
+is written, and `deaf` ignores signals then.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from l3dali import cli, codec
-from l3dali.datasets.convert import engine, storage, untrusted
+from l3dali.datasets.convert import alone, engine, storage
 from l3dali.images import reading
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.job import Job
     from l3dali.datasets.convert.manifest import Row
 
-_work, _convert, _encode = engine._work, untrusted._convert, codec.encode
+_work, _convert, _encode = engine._work, alone._convert, codec.encode
 
 
 def encode(*arguments: Any, **options: Any) -> bytes:
@@ -48,10 +50,10 @@ def write(*_: object) -> None:
 
 def hold() -> None:
     """In each process."""
-    engine._work, untrusted._convert = work, convert
+    engine._work, alone._convert = work, convert
     if os.environ["HELD"] == "encode":
         codec.encode = encode
-    elif os.environ["HELD"] == "read":
+    elif os.environ["HELD"].startswith("read"):
         reading._READERS["png"] = read
     else:
         storage.HashedWriter.write = write  # type: ignore[assignment, method-assign]
@@ -59,6 +61,8 @@ def hold() -> None:
 
 def work(job: Job) -> Iterator[list[Row]]:
     hold()
+    if os.environ["HELD"] == "read alone":
+        job = replace(job, options=replace(job.options, careful=True))
     return _work(job)
 
 

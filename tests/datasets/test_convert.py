@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import io
@@ -51,8 +52,9 @@ import l3dali
 from l3dali import codec
 from l3dali.cli import main
 from l3dali.datasets.convert import engine, pipeline, storage, tar, work
+from l3dali.datasets.convert.engine import convert_job
 from l3dali.datasets.convert.images import Blob, Options
-from l3dali.datasets.convert.job import Job, _Loaded, convert_each, convert_job
+from l3dali.datasets.convert.job import Job, _Loaded, convert_each
 from l3dali.datasets.convert.manifest import Manifest, Row
 from l3dali.datasets.convert.pipeline import ImagePool
 from l3dali.datasets.convert.storage import (
@@ -807,7 +809,7 @@ def test_more_jobs_than_files_may_be_open(tmp_path: Path, limit: str) -> None:
     (tmp_path / "s").mkdir()
     for number in range(32):
         (tmp_path / "s" / f"{number}.png").write_bytes(png(number))
-    jobs = ["--untrusted"] if limit == "-n 16" else ["-j", "16"]
+    jobs = [] if limit == "-n 16" else ["-j", "16"]
     command = [sys.executable, "-m", "l3dali", "convert", "s", "d", *jobs]
     limited = ["bash", "-c", f'ulimit {limit}; exec "$@"', "bash", *command]
     run = subprocess.run(limited, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -816,8 +818,7 @@ def test_more_jobs_than_files_may_be_open(tmp_path: Path, limit: str) -> None:
     else:
         assert (run.returncode, run.stdout) == (2, "")
         assert "l3: too many jobs at once (-j): Too many open files" in run.stderr
-        assert "Traceback" not in run.stderr or limit != "-n 16"  # of multiprocessing's server
-        assert "pymp" not in run.stderr  # its folder, which stayed where files were still open
+        assert "Traceback" not in run.stderr
 
 
 def test_what_gdal_has_beside_an_image_is_copied(tmp_path: Path) -> None:
@@ -1258,14 +1259,16 @@ def test_killed(tmp_path: Path, held_run: subprocess.Popen[bytes]) -> None:
 
 def test_a_killed_worker(tmp_path: Path, held_run: subprocess.Popen[bytes]) -> None:
     command = ["ps", "-s", str(held_run.pid), "-o", "pid=,ppid="]
-    pairs = [line.split() for line in subprocess.check_output(command, text=True).splitlines()]
-    parents = {parent for _, parent in pairs}
-    workers = [pid for pid, _ in pairs if pid not in parents]
-    os.kill(int(workers[-1]), signal.SIGKILL)
     manifest = tmp_path / "d" / "l3-manifest.jsonl"
-    while "ended by SIGKILL" not in manifest.read_text():  # Its job has failed; the others go on.
+    # Each shard is tried twice. Then its job has failed; the others go on.
+    while "ended by SIGKILL" not in manifest.read_text():
         assert held_run.poll() is None
-        time.sleep(0.01)
+        pairs = [line.split() for line in subprocess.check_output(command, text=True).splitlines()]
+        parents = {parent for _, parent in pairs}
+        workers = [pid for pid, _ in pairs if pid not in parents]
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(workers[-1]), signal.SIGKILL)
+        time.sleep(0.1)
     held_run.send_signal(signal.SIGINT)
     _, error = held_run.communicate(timeout=60)
     assert held_run.returncode == 130

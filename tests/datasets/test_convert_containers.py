@@ -38,8 +38,8 @@ import l3dali
 from l3dali.cli import main
 from l3dali.console import reason_of
 from l3dali.datasets.convert import pipeline, tar, tfrecord
+from l3dali.datasets.convert.engine import convert_job
 from l3dali.datasets.convert.images import Blob, Options, Outcome, convert_image
-from l3dali.datasets.convert.job import convert_job
 from l3dali.datasets.convert.manifest import FAILED, Manifest, Row, row_of_json
 from l3dali.datasets.convert.storage import (
     MANIFEST_NAME,

@@ -30,8 +30,8 @@ pytest.importorskip("scipy")
 
 import l3dali
 from l3dali.cli import main
+from l3dali.datasets.convert.engine import convert_job
 from l3dali.datasets.convert.images import Blob, Options, choose_format
-from l3dali.datasets.convert.job import convert_job
 from l3dali.datasets.convert.storage import LocalFolder
 from l3dali.datasets.liquid.plan import Plan, read_plan
 from l3dali.datasets.liquid.profile import SOURCE

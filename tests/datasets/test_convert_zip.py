@@ -625,7 +625,7 @@ def test_a_png_bomb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bomb = bytearray(png())
     bomb[16:24] = struct.pack(">II", 50_000, 50_000)
     source = write_zip(tmp_path / "a.zip", [("0.png", bytes(bomb)), ("1.png", png())])
-    assert convert(source, tmp_path / "d", "--untrusted") == 2
+    assert convert(source, tmp_path / "d") == 2
     assert "50000 x 50000" in capsys.readouterr().err
     found = {row[0]: row[1] for row in read_zip(tmp_path / "d" / "a.zip")}
     assert np.array_equal(pixels_of(found["1.l3"]), image(0))

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import PIL.Image
 import pytest
-from convert_tools import convert, files_below, png, rows_of, samples, write_tar
+from convert_tools import convert, files_below, png, read_tar, rows_of, samples, write_tar
 
 from l3dali.datasets.convert import ray_engine
 
@@ -46,75 +47,18 @@ jobs = []
 
 def held(*arguments, **options):
     jobs.append(arguments)
-    is_stopped = arguments[1]
-    while len(jobs) > 1 and not os.path.exists(GO) and not is_stopped():
+    while len(jobs) > 1 and not os.path.exists(GO):
         time.sleep(0.01)
     yield from convert_each(*arguments, **options)
 
 job.convert_each = held
 """
-# A worker ends at a step of what is named after it: once for each name, or, of some, always.
-STEPS = ("reading", "encoding", "writing", "announced", "appeared", "published")
-DYING = """
-import os, signal
-from l3dali.datasets.convert import pipeline, storage
+# The reader of BMP crashes.
+CRASHING = """
+import ctypes
+from l3dali.images import reading
 
-def die_at(step, place):
-    name = os.path.basename(place)
-    always = os.path.exists(FOLDER + "/always")
-    if not name.startswith(step) or name.endswith(".idx"):
-        return
-    if always and name not in ("writing.tar", "published.tar"):
-        return
-    deaths = FOLDER + "/" + name
-    if os.path.exists(deaths) and not always:
-        return
-    with open(deaths, "a") as file:
-        file.write(".")
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def read(self, size):
-    data = _read(self, size)
-    die_at("reading", self._place)
-    return data
-
-def convert_image(blob, *arguments):
-    die_at("encoding", blob.name)
-    return _convert_image(blob, *arguments)
-
-def write(self, data):
-    half = len(data) // 2
-    _write(self, data[:half])
-    self._file.flush()
-    die_at("writing", self._place)
-    _write(self, data[half:])
-
-def replace(source, target, **folders):
-    die_at("announced", target)
-    _replace(source, target, **folders)
-    die_at("appeared", target)  # a shard before its index
-    name, end = os.path.splitext(target)
-    if end != ".tar":  # It has appeared with its index.
-        die_at("published", name + ".tar" if end == ".idx" else target)
-
-_read, storage.HashedReader._read = storage.HashedReader._read, read
-_convert_image, pipeline.convert_image = pipeline.convert_image, convert_image
-_write, storage.HashedWriter.write = storage.HashedWriter.write, write
-_replace, os.replace = os.replace, replace
-"""
-# A worker tells its nice when it converts.
-NICE = """
-import os
-from l3dali.datasets.convert import job
-
-convert_each = job.convert_each
-
-def tell(*arguments, **options):
-    with open(FILE, "a") as file:
-        print(os.nice(0), file=file)
-    yield from convert_each(*arguments, **options)
-
-job.convert_each = tell
+reading._READERS["bmp"] = lambda *_: ctypes.string_at(0)
 """
 WITH_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 # Clusters of tests that run at the same time are not to be found.
@@ -136,8 +80,10 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("RAY_health_check_period_ms", "500")
     monkeypatch.setenv("RAY_worker_niceness", "0")  # Its 15 would wait for all else that runs here.
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     head = {"num_cpus": 0, "object_store_memory": OBJECTS, "include_dashboard": False}
     new = Cluster(initialize_head=True, head_node_args={**head, "node_ip_address": "127.0.0.1"})
+    monkeypatch.setenv("RAY_ADDRESS", new.address)
     yield new
     ray.shutdown()
     new.shutdown()
@@ -160,17 +106,9 @@ def kill_node(cluster: Cluster, node: Any) -> None:
             os.kill(int(child), signal.SIGKILL)
 
 
-def convert_on(
-    cluster: Cluster, *arguments: object, timeout: float = 120
-) -> subprocess.CompletedProcess[str]:
-    command = [*map(str, arguments), "--engine", "ray", "--address", cluster.address]
-    return subprocess.run(
-        [sys.executable, "-m", "l3dali", "convert", *command],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+def convert_on_ray(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "l3dali", "convert", *map(str, arguments), "--engine", "ray"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def temporaries(folder: Path) -> set[str]:
@@ -184,26 +122,6 @@ def hold_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     (tmp_path / "site" / "sitecustomize.py").write_text(code)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=os.pathsep)
     return tmp_path / "go"
-
-
-class Publications:
-    """Counts how often each result appears: a rename gives it another inode."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._inodes: dict[str, int] = {}
-        self.counts: Counter[str] = Counter()
-
-    def look(self) -> int:
-        for path in self._folder.rglob("*"):
-            try:
-                inode = path.stat().st_ino
-            except FileNotFoundError:
-                continue
-            if path.suffix in (".tar", ".l3") and self._inodes.get(str(path)) != inode:
-                self._inodes[str(path)] = inode
-                self.counts[path.name] += 1
-        return len(self.counts)
 
 
 @pytest.mark.parametrize("kind", ["shards", "files"])
@@ -222,28 +140,20 @@ def test_a_worker_is_killed(
         go = hold_workers(changed, tmp_path)
         lost = add_worker(cluster, 1)
         add_worker(cluster, 2)
-    command = [source, there, "--engine", "ray", "--address", cluster.address]
+    command = [source, there, "--engine", "ray"]
     run = subprocess.Popen(
         [sys.executable, "-m", "l3dali", "convert", *map(str, command)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    seen = Publications(there)
-    was_killed = False
-    deadline = time.monotonic() + 180
-    while run.poll() is None and time.monotonic() < deadline:
-        if seen.look() >= 2 and not was_killed:
-            kill_node(cluster, lost)
-            was_killed = True
-            go.touch()
-        time.sleep(0.002)
-    output = run.communicate(timeout=10)
+    while len([path for path in there.rglob("*.*") if path.suffix in (".tar", ".l3")]) < 2:
+        assert run.poll() is None
+        time.sleep(0.01)
+    kill_node(cluster, lost)
+    go.touch()
+    output = run.communicate(timeout=180)
     assert run.returncode == 0, output
-    seen.look()
-    assert was_killed
-    assert len(seen.counts) == count
-    assert set(seen.counts.values()) == {1}
     rows = rows_of(there)
     assert len(rows) == count == len((there / "l3-manifest.jsonl").read_text().splitlines())
     assert {row.status for row in rows.values()} == {"done"}
@@ -253,72 +163,36 @@ def test_a_worker_is_killed(
         assert row.result is not None
         assert rows[name].result_hash == row.result_hash
         assert (there / row.result).read_bytes() == (by_one / row.result).read_bytes()
-    again = convert_on(cluster, source, there)
+    again = convert_on_ray(source, there)
     assert "nothing to do" in again.stdout, again
     assert temporaries(there) == set()
 
 
-def test_a_worker_dies_at_each_step(
+def test_a_reader_costs_its_image(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By SIGKILL. A job that always ends its worker is told of, and costs no other."""
-    source, by_one, died, site = (tmp_path / name for name in ("s", "e", "died", "site"))
-    for number, step in enumerate(STEPS):
-        write_tar(source / f"{step}.tar", [(f"{step}.member.png", png(number))])
-        (source / f"{step}.file.png").write_bytes(png(number))
-    for folder in (died, site):
-        folder.mkdir()
-    (site / "sitecustomize.py").write_text(DYING.replace("FOLDER", repr(str(died))))
+    """Tasks convert in a process with limits of their own, as the local engine does."""
+    file = io.BytesIO()
+    PIL.Image.new("RGB", (9, 9)).save(file, "BMP")
+    write_tar(tmp_path / "s" / "a.tar", [("bad.bmp", file.getvalue()), *samples(3)])
+    (tmp_path / "s" / "b.png").write_bytes(png())
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(CRASHING)
     with monkeypatch.context() as changed:
-        changed.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
-        for number in (1, 2):
-            add_worker(cluster, number)
-    assert convert(source, by_one) == 0
-
-    def convert_there(name: str) -> tuple[subprocess.CompletedProcess[str], dict[str, int]]:
-        """Runs; and how often a worker has died at what."""
-        before = {path.name: path.stat().st_size for path in died.iterdir()}
-        done = convert_on(cluster, source, tmp_path / name, timeout=400)
-        after = {path.name: path.stat().st_size for path in died.iterdir()}
-        return done, {name: n for name, size in after.items() if (n := size - before.get(name, 0))}
-
-    def is_same(name: str) -> bool:
-        there = tmp_path / name
-        same = files_below(there) - temporaries(there) == files_below(by_one)
-        return same and all(
-            (there / file).read_bytes() == (by_one / file).read_bytes()
-            for file in files_below(by_one)
-        )
-
-    done, deaths = convert_there("once")
-    assert done.returncode == 0, done
-    results = {f"{step}.{end}" for step in STEPS[2:] for end in ("tar", "file.l3")}
-    inputs = {"reading.tar", "reading.file.png", "encoding.member.png", "encoding.file.png"}
-    assert deaths == dict.fromkeys(results | inputs, 1)
-    assert is_same("once")
-
-    (died / "always").touch()
-    done, deaths = convert_there("always")
-    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done
-    # A task is run four times. One whose result has appeared finds it the second time.
-    assert deaths == {"writing.tar": 4, "published.tar": 1}
-    (failed,) = [row for row in rows_of(tmp_path / "always").values() if row.status != "done"]
-    assert failed.source == "writing.tar"
-    assert failed.reason.startswith("Ray: ")
-    assert "writing.tar: Ray: " in done.stderr
-    left = files_below(tmp_path / "always") - temporaries(tmp_path / "always")
-    assert left == files_below(by_one) - {"writing.tar", "writing.idx"}
-    (died / "always").unlink()
-    done, deaths = convert_there("always")
-    assert (done.returncode, deaths) == (0, {}), done
-    assert is_same("always")
-    assert temporaries(tmp_path / "always") == set()
+        changed.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=os.pathsep)
+        add_worker(cluster)
+    done = convert_on_ray(tmp_path / "s", tmp_path / "d")
+    assert done.returncode == 2
+    assert "l3: 1 failed" in done.stderr
+    assert "bad.bmp: the reader crashed (SIGSEGV)" in done.stderr
+    assert files_below(tmp_path / "d") == {"a.tar", "a.idx", "b.l3"}
+    assert len(read_tar(tmp_path / "d" / "a.tar")) == 10
 
 
 def test_a_cluster_without_machines(cluster: Cluster, tmp_path: Path) -> None:
     """Ray waits for one, as clusters grow. The command waits too, and says so."""
     write_tar(tmp_path / "s" / "a.tar", samples(2))
-    command = [tmp_path / "s", tmp_path / "d", "--engine", "ray", "--address", cluster.address]
+    command = [tmp_path / "s", tmp_path / "d", "--engine", "ray"]
     run = subprocess.Popen(
         [sys.executable, "-m", "l3dali", "convert", *map(str, command), "--quiet"],
         stderr=subprocess.PIPE,
@@ -359,46 +233,6 @@ def test_no_more_cores_than_jobs(workers: int, tasks: int, monkeypatch: pytest.M
     assert ray_engine._room(workers, threads=1) == tasks
 
 
-@pytest.mark.parametrize(("cores", "count"), [(0, 1), (32, 1), (33, 2), (6400, 8)])
-def test_ledgers_grow_with_the_cluster(cores: int, count: int) -> None:
-    assert ray_engine._count_of_ledgers(cores) == count
-
-
-def test_ledgers_are_beside_the_command(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in (1, 2):
-        add_worker(cluster, number)
-    monkeypatch.setattr(ray_engine, "_count_of_ledgers", lambda cores: 4)
-    ray_engine.connect(cluster.address, 1)
-    asked = [
-        ledger.__ray_call__.remote(lambda _: ray.get_runtime_context().get_node_id())
-        for ledger in ray_engine._ledgers
-    ]
-    assert ray.get(asked, timeout=120) == [ray.get_runtime_context().get_node_id()] * 4
-    ray_engine.disconnect()
-
-
-def test_several_ledgers_and_workers_that_keep_their_nice(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "site").mkdir()
-    code = NICE.replace("FILE", repr(str(tmp_path / "nice")))
-    (tmp_path / "site" / "sitecustomize.py").write_text(code)
-    for i in range(4):
-        write_tar(tmp_path / "s" / f"{i}.tar", samples(2, i))
-    with monkeypatch.context() as changed:
-        changed.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=os.pathsep)
-        changed.setenv("RAY_worker_niceness", "3")  # beside its own
-        for number in (1, 2):
-            add_worker(cluster, number)
-    monkeypatch.setattr(ray_engine, "_CORES_OF_A_LEDGER", 1)
-    told = ["--engine", "ray", "--address", cluster.address]
-    assert convert(tmp_path / "s", tmp_path / "d", *told) == 0
-    assert convert(tmp_path / "s", tmp_path / "e") == 0
-    assert (tmp_path / "nice").read_text().split() == [str(os.nice(0) + 3)] * 4
-    for name in files_below(tmp_path / "e"):
-        assert (tmp_path / "d" / name).read_bytes() == (tmp_path / "e" / name).read_bytes()
-
-
 def test_failures_are_rows_and_ctrl_c_stops(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,7 +244,7 @@ def test_failures_are_rows_and_ctrl_c_stops(
     torn = write_tar(source / "torn.tar", samples(3))
     torn.write_bytes(torn.read_bytes()[:5000])
     go.touch()
-    done = convert_on(cluster, source, there)
+    done = convert_on_ray(source, there)
     assert done.returncode == 2
     assert "torn.tar" in done.stderr
     assert "Traceback" not in done.stderr
@@ -418,7 +252,7 @@ def test_failures_are_rows_and_ctrl_c_stops(
     go.unlink()
     for i in range(6):
         write_tar(source / f"more{i}.tar", samples(2))
-    command = ["convert", source, there, "--engine", "ray", "--address", cluster.address]
+    command = ["convert", source, there, "--engine", "ray"]
     code = f"{WITH_CTRL_C}; import l3dali.__main__"
     run = subprocess.Popen(
         [sys.executable, "-c", code, *map(str, command)], stderr=subprocess.PIPE, text=True
@@ -433,7 +267,7 @@ def test_failures_are_rows_and_ctrl_c_stops(
     assert 0 < len(list(there.glob("more*.tar"))) < 6
     torn.unlink()
     go.touch()
-    assert convert_on(cluster, source, there).returncode == 0
+    assert convert_on_ray(source, there).returncode == 0
     assert len(list(there.glob("more*.tar"))) == 6
 
 
@@ -446,7 +280,7 @@ def test_a_worker_without_l3dali(
     with monkeypatch.context() as changed:
         changed.setenv("PYTHONPATH", str(tmp_path / "site"))
         add_worker(cluster)
-    done = convert_on(cluster, tmp_path / "s", tmp_path / "d")
+    done = convert_on_ray(tmp_path / "s", tmp_path / "d")
     assert done.returncode == 2
     assert "a worker of the cluster has no l3dali; install it on all machines" in done.stderr
     assert "Traceback" not in done.stderr
@@ -456,14 +290,6 @@ def test_what_cannot_work_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = write_tar(tmp_path / "a.tar", samples(1))
-    ray_at = ("--engine", "ray", "--address")
-    for arguments, message in [
-        ((*ray_at, "127.0.0.1:1"), "no Ray cluster answers at 127.0.0.1:1: Connection refused"),
-        ((*ray_at, "nonsense"), "Ray at nonsense: Invalid address format: nonsense"),
-        (("--address", "127.0.0.1:1"), "--address is for --engine ray"),
-    ]:
-        assert convert(source, tmp_path / "d", *arguments) == 2
-        assert capsys.readouterr().err == f"l3: {message}\n"
     for address, message in [
         ("127.0.0.1:1", "no Ray cluster answers at RAY_ADDRESS=127.0.0.1:1: Connection refused"),
         ("nonsense", "Ray at RAY_ADDRESS=nonsense: Invalid address format: nonsense"),
@@ -498,9 +324,7 @@ def test_no_module_of_the_current_folder_is_run(
     add_worker(cluster)
     monkeypatch.chdir(tmp_path)
     program = Path(sys.executable).with_name("l3")
-    command = [program, "convert", tmp_path / "s", tmp_path / "d", "--engine", "ray", "--address"]
-    done = subprocess.run(
-        [*map(str, command), cluster.address], capture_output=True, text=True, timeout=120
-    )
+    command = [program, "convert", f"{tmp_path}/s", f"{tmp_path}/d", "--engine", "ray"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert not (tmp_path / "mark").exists()
     assert done.returncode == 0, done

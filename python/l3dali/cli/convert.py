@@ -11,6 +11,7 @@ from l3dali.cli.arguments import (
     add_report_options,
     name_argument,
     new_command,
+    positive_number,
     url_argument,
 )
 from l3dali.cli.reading import add_max_pixels_option
@@ -52,11 +53,6 @@ def add_command(commands: Commands) -> None:
         choices=["local", "ray"],
         default="local",
         help="this machine, or a Ray cluster; default: local",
-    )
-    parser.add_argument(
-        "--address",
-        metavar="HOST:PORT",
-        help="of the Ray cluster; default: RAY_ADDRESS, the one that runs here, or a new one",
     )
     add_report_options(parser)
     parser.elsewhere["--palette"] = "--labels NAMES keeps the numbers of palette images"
@@ -145,10 +141,11 @@ def _add_cautions(parser: Parser) -> None:
         help="with --plan: do not decode originals that stay, so damage in them is not seen",
     )
     parser.add_argument(
-        "--untrusted",
-        action="store_true",
-        help="read images in further processes, within limits of memory and time; one that "
-        "crashes its reader is listed as failed",
+        "--worker-memory",
+        type=positive_number,
+        default=4096,
+        metavar="MB",
+        help="memory that a worker may take to read files; default: %(default)s",
     )
     parser.add_argument(
         "--grow", action="store_true", help="convert lossy sources (JPEG) though they grow"

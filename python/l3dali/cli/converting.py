@@ -57,7 +57,6 @@ from l3dali.datasets.convert.work import (
     find_work,
     is_shard_name,
     may_hold_l3,
-    refuse_links_out,
     unused_labels,
 )
 from l3dali.datasets.liquid.dataset import fingerprint
@@ -93,10 +92,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--allow-changes is for --plan")
     if arguments.trust and arguments.plan is None:
         raise UsageError("--trust is for --plan: without one, all images are decoded")
-    if arguments.address is not None and arguments.engine != "ray":
-        raise UsageError("--address is for --engine ray")
-    if arguments.untrusted and arguments.engine != "local":
-        raise UsageError("--untrusted is for --engine local")
     _refuse_dest(arguments.dest)
     plan = None if arguments.plan is None else read_plan(arguments.plan)
     options = Options(
@@ -109,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
         verify=arguments.verify,
         plan=plan,
         trust=arguments.trust,
-        untrusted=arguments.untrusted,
+        worker_memory=arguments.worker_memory * 2**20,
         container=arguments.container,
     )
     if arguments.json_summary is not None:
@@ -199,8 +194,6 @@ def _refuse_dest(url: str) -> None:
 
 def _find_sources(arguments: argparse.Namespace, plan: Plan | None) -> Sources:
     sources = find_sources(arguments.sources)
-    if arguments.untrusted:
-        refuse_links_out(sources)
     checked = None if arguments.allow_changes else plan
     if checked is not None and fingerprint(sources) != checked.fingerprint:
         raise UsageError(
@@ -242,7 +235,7 @@ def _open_engine(arguments: argparse.Namespace) -> Iterator[tuple[Engine, int]]:
         return
     from l3dali.datasets.convert import ray_engine  # needs Ray
 
-    cores = ray_engine.connect(arguments.address, jobs)
+    cores = ray_engine.connect(jobs)
     try:
         yield ray_engine.run_on_ray, arguments.jobs or max(1, cores)
     finally:

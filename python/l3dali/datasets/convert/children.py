@@ -1,22 +1,24 @@
-"""Processes that work for the threads of this one; who dies costs what it had in hand.
+"""Worker processes. If one crashes, only the item that it was working on is lost.
 
-They know nothing of jobs and images.
+They are forks of one server, which has imported what workers need: that takes 0.3 s.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import multiprocessing
+import importlib
 import os
 import resource
+import select
 import signal
+import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Generator
-from multiprocessing import connection, forkserver, process, spawn, util
+from multiprocessing import connection, util
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -24,58 +26,60 @@ from l3dali.console import hush_libraries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from multiprocessing.connection import Connection
-    from multiprocessing.process import BaseProcess
     from types import FrameType
 
-# Of a child that was told to end, or whose server was: by SIGTERM to a group of processes.
-TOLD_TO_END = {1, 255, -signal.SIGTERM}
-TICK_SECONDS = 0.1  # between looks whether the work is still wanted
+TICK_SECONDS = 0.1  # between checks whether the work is still wanted
 END_SECONDS = 1.0  # for a child to end by itself
 _FEWEST_FILES, _MOST_FILES = 32, 2**16  # that a process may have open
-_SOONER = 500  # thousandths of memory, by which a child is ended when memory ends
-_STARTS = 5  # of a process, if what forks it was killed
-# By what forks children, for which these would take some 0.3 s each.
-_PRELOADED = ["l3dali.datasets.convert.job", "imagecodecs._png"]
-_SOCKET_FOLDER_BYTES = 70  # A socket's name has 103 at most, of which multiprocessing takes 32.
+_OOM_SCORE = 500  # added in children: the kernel kills them before the command, which has the rows
+_PRELOADED = ("l3dali.datasets.convert.job", "imagecodecs._png")
+# `python -c` searches the current folder first: it may hold files of strangers.
+_BEGIN = """import sys
+number, *sys.path[:] = sys.argv[1:]
+from l3dali.datasets.convert.children import serve_forks
+serve_forks(int(number))
+"""
 
 Result = TypeVar("Result")
 
 _pools: list[list[Child]] = []  # idle ones
-_process_lock = threading.Lock()  # multiprocessing's books of children are not for threads
+_server: socket.socket | None = None
+_server_lock = threading.Lock()
 
 
 class ChildDiedError(RuntimeError):
-    """A child has ended amid its work; `code` is its exit code, of a signal its number below 0."""
+    """A child has ended amid its work.
+
+    `code` is its exit code, or below 0 the number of a signal; None if it is unknown.
+    """
 
     def __init__(self, code: int | None) -> None:
-        super().__init__(_how_ended(code))
+        super().__init__(f"the process of the work ended with {code}")
         self.code = code
 
 
 class Child:
     """A process that calls functions, one at a time.
 
-    One that may have children itself has to be ended; others end with this process.
-
     Raises:
         OSError: it cannot be started.
     """
 
-    def __init__(self, *, may_have_children: bool = False) -> None:
+    def __init__(self) -> None:
         _allow_open_files()
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(_PRELOADED)
-        with _process_lock, contextlib.ExitStack() as unstarted:
-            self._connection, theirs = map(unstarted.enter_context, context.Pipe())
-            self._code: int | None = None  # of one that has ended
-            self._process = context.Process(
-                target=_serve, args=(theirs,), daemon=not may_have_children
-            )
-            with _careful_start():
-                _start(self._process)
-            unstarted.pop_all()
+        self._connection, theirs = connection.Pipe()
+        self._code: int | None = None  # once it has ended
+        self._has_ended = False
+        self._status, told = os.pipe()
+        try:
+            self._pid = _fork(theirs.fileno(), told)
+        except BaseException:
+            self._connection.close()
+            os.close(self._status)
+            raise
+        finally:
             theirs.close()
+            os.close(told)
 
     def call(
         self,
@@ -83,12 +87,12 @@ class Child:
         *arguments: object,
         check: Callable[[], object] = lambda: None,
     ) -> Result:
-        """What the function returns in the child; it goes there by its name.
+        """Calls a function in the child and returns its result.
 
         Args:
-            function: of a module.
+            function: of a module: the child gets its name.
             arguments: for it.
-            check: called now and then; when it raises, the child is still at work.
+            check: called every `TICK_SECONDS`; when it raises, the child is still at work.
 
         Raises:
             ChildDiedError: the child has ended. It takes no more calls.
@@ -104,7 +108,7 @@ class Child:
         *arguments: object,
         check: Callable[[], object] = lambda: None,
     ) -> Iterator[Result]:
-        """What a generator yields in the child, none of it None; as `call`."""
+        """Yields what a generator yields in the child, except None; otherwise as `call`."""
         self._send(function, arguments)
         while (found := self._receive(check)) is not None:
             yield found
@@ -133,53 +137,44 @@ class Child:
         raise ChildDiedError(self._code) from None
 
     def end(self, *, kill: bool = False, left: list[Any] | None = None) -> bool:
-        """Ends the child: now, or when it has taken away what it has begun, which has a moment.
+        """Ends the child, which removes its unfinished results within `END_SECONDS`.
 
         Args:
-            kill: now.
+            kill: do not wait for that.
             left: gets what a generator in it has yielded and `each` has not.
 
         Returns:
-            Whether it was killed, and may have left something.
+            Whether it was killed, and may have left unfinished results.
         """
-        if self._code is not None:
+        if self._has_ended:
             return False
-        ended = [self._process.sentinel]
+        ended = [self._status]
         if not kill:
             end = time.monotonic() + END_SECONDS
-            self._process.terminate()
+            self._signal(signal.SIGTERM)
             with contextlib.suppress(EOFError, OSError):
-                # What it sends, it sends whole, and so waits for its reader.
+                # It sends whole messages, and waits until they are read.
                 while left is not None and self._connection.poll(max(0, end - time.monotonic())):
                     result, _ = self._connection.recv()
                     left += [] if result is None else [result]
             kill = not connection.wait(ended, max(0, end - time.monotonic()))
         if kill:
-            self._process.kill()
-            connection.wait(ended)
-        with _process_lock:
-            self._process.join()
-        self._code = self._process.exitcode
-        self._process.close()  # Whoever holds this object, as a traceback does, holds no file.
+            self._signal(signal.SIGKILL)
+        status = os.read(self._status, 16)  # empty if the server was killed
+        self._code = int(status) if status else None
+        self._has_ended = True
+        os.close(self._status)
         self._connection.close()
         return kill
 
-
-def _start(process: BaseProcess) -> None:
-    """Starts a process, for which multiprocessing starts its fork server if that was killed."""
-    for _ in range(_STARTS):
-        try:
-            process.start()
-        except (ConnectionError, EOFError, FileNotFoundError) as error:
-            reason = str(error)
-            time.sleep(TICK_SECONDS)  # It may be about to end.
-        else:
-            return
-    raise OSError(f"a process for the work could not be started {_STARTS} times: {reason}")
+    def _signal(self, number: int) -> None:
+        if not connection.wait([self._status], 0):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, number)
 
 
 def _allow_open_files() -> None:
-    """A child takes three. Systems have limits of 1,024 that a process may raise."""
+    """Raises the soft limit, often 1,024: a child takes two files here, another in the server."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     if most < _FEWEST_FILES:
@@ -195,26 +190,17 @@ def new_pool() -> list[Child]:
     return idle
 
 
-def _forget_children() -> None:
-    """In a process that was forked: they, and what forks them, are the other one's."""
-    global _process_lock  # Another thread may have held it.
-    _process_lock = threading.Lock()
-    for idle in _pools:
-        while idle:  # Else the fork would end them when it ends.
-            vars(process)["_children"].discard(idle.pop()._process)
-    server: Any = vars(forkserver)["_forkserver"]
-    if server._forkserver_alive_fd is not None:
-        os.close(server._forkserver_alive_fd)
-    server.__init__()
-
-
-os.register_at_fork(after_in_child=_forget_children)
+def take(idle: list[Child]) -> Child:
+    """A child that was idle, or a new one."""
+    with contextlib.suppress(IndexError):
+        return idle.pop()
+    return Child()
 
 
 @contextlib.contextmanager
 def borrowed(idle: list[Child]) -> Iterator[Child]:
     """A child that was idle, or a new one; idle again after the block, ended if that raises."""
-    child = idle.pop() if idle else Child()
+    child = take(idle)
     try:
         yield child
     except ChildDiedError:
@@ -225,59 +211,101 @@ def borrowed(idle: list[Child]) -> Iterator[Child]:
     idle.append(child)
 
 
-# What the caller of `l3` blocks is heard here: how a child ends, and limits of time, are signals.
-_BEGIN = """import signal
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-heard = signal.SIGINT, signal.SIGCHLD, signal.SIGALRM, signal.SIGXCPU
-signal.pthread_sigmask(signal.SIG_UNBLOCK, heard)
-"""
+def _forget() -> None:
+    """In a process that was forked: the server and its children belong to the other one."""
+    global _server, _server_lock
+    _server, _server_lock = None, threading.Lock()  # Another thread may have held it.
+    for idle in _pools:
+        idle.clear()
 
 
-@contextlib.contextmanager
-def _careful_start() -> Iterator[None]:
-    """Lets the interpreters that multiprocessing starts ignore Ctrl-C from their first moment on.
+os.register_at_fork(after_in_child=_forget)
 
-    And import nothing from the current folder: `python -c` looks there first, and a stranger's
-    files may lie there. Nor the caller's script: it may have no `if __name__ == "__main__"`. A
-    TMPDIR too long for their socket gives way to /tmp, as in Python 3.14.
-    """
-    start, temporary = util.spawnv_passfds, tempfile.gettempdir()
-    prepare = spawn.get_preparation_data
 
-    def start_carefully(path: Any, arguments: Any, descriptors: Any) -> int:
-        program, *options, code = arguments
-        code = _BEGIN + code
-        if sys.version_info >= (3, 11):
-            options.insert(0, "-P")
-        else:
-            code = f"import sys; sys.path[:] = filter(None, sys.path); {code}"
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-        try:
-            return start(path, [program, *options, code], descriptors)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+def _fork(to_parent: int, status: int) -> int:
+    """Has the server fork a child that gets these files; gives its process id."""
+    global _server
+    with _server_lock:
+        for _ in range(2):  # It may have been killed.
+            server, _server = _server or _start_server(), None
+            with contextlib.suppress(ConnectionError):
+                socket.send_fds(server, [b"f"], [to_parent, status])
+                if answer := server.recv(16):
+                    _server = server
+                    return int(answer)
+            server.close()
+    raise OSError("a process for the work could not be started")
 
-    def prepare_without_script(name: str) -> dict[str, Any]:
-        found = prepare(name)
-        return {key: found[key] for key in found if not key.startswith("init_main")}
 
-    util.spawnv_passfds = start_carefully  # type: ignore[assignment]
-    spawn.get_preparation_data = prepare_without_script
-    if len(os.fsencode(temporary)) > _SOCKET_FOLDER_BYTES:
-        tempfile.tempdir = "/tmp"
+def _start_server() -> socket.socket:
+    ours, theirs = socket.socketpair()
+    number = theirs.fileno()
+    command = [sys.executable, "-c", _BEGIN, str(number), *filter(None, sys.path)]
+    # Ctrl-C reaches all processes of a terminal; the command ends its children.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
-        yield
+        util.spawnv_passfds(os.fsencode(sys.executable), command, [number])
     finally:
-        util.spawnv_passfds, tempfile.tempdir = start, temporary
-        spawn.get_preparation_data = prepare
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        theirs.close()
+    return ours
+
+
+def serve_forks(number: int) -> None:
+    """Forks a child for each message, and writes its exit code to the file that came with it.
+
+    Ends with the process at the other end of the socket `number`.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [signal.SIGINT])
+    for module in _PRELOADED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
+    control = socket.socket(fileno=number)
+    told, teller = socket.socketpair()
+    teller.setblocking(False)
+    signal.set_wakeup_fd(teller.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    status_files: dict[int, int] = {}
+    while True:
+        ready = connection.wait([control, told])
+        if told in ready:
+            told.recv(4096)
+        while status_files:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                break
+            with contextlib.suppress(BrokenPipeError):
+                os.write(status_files[pid], b"%d" % os.waitstatus_to_exitcode(status))
+            os.close(status_files.pop(pid))
+        if control not in ready:
+            continue
+        _, files, *_ = socket.recv_fds(control, 1, 2)
+        if not files:
+            os._exit(0)
+        if pid := os.fork():
+            control.send(b"%d" % pid)
+            os.close(files[0])
+            status_files[pid] = files[1]
+            continue
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for file in (control, told, teller):
+            file.close()
+        for each in (files[1], *status_files.values()):
+            os.close(each)
+        try:
+            _serve(Connection(files[0]))
+        finally:
+            os._exit(1)
 
 
 def _serve(to_parent: Connection) -> None:
     hush_libraries()
     _end_before_parent()
-    # Ctrl-C reaches all processes of a terminal; the one that has the children ends them.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with Path(os.devnull).open("wb") as nothing:  # Libraries write there what they also raise.
+        os.dup2(nothing.fileno(), 2)
+    threading.Thread(target=_end_with_parent, args=(to_parent.fileno(),), daemon=True).start()
     try:
         signal.signal(signal.SIGTERM, _end)
         while True:
@@ -300,8 +328,10 @@ def _serve(to_parent: Connection) -> None:
             result = None
             _send_whole(to_parent, answer)
             del answer
+    except SystemExit as error:
+        os._exit(error.code if isinstance(error.code, int) else 1)
     except (EOFError, OSError, KeyboardInterrupt):  # Functions' own errors are answers.
-        os._exit(1)  # Nobody waits for threads that are still at work.
+        os._exit(1)  # without waiting for threads that are still at work
 
 
 def _send_whole(to_parent: Connection, answer: object) -> None:
@@ -322,21 +352,14 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _end_before_parent() -> None:
-    """Where memory ends, Linux ends the largest process: rather a child, than who has its rows."""
+    """Where memory ends, Linux kills the process with the highest score."""
     score = Path("/proc/self/oom_score_adj")
     with contextlib.suppress(OSError, ValueError):
-        score.write_text(str(min(int(score.read_text()) + _SOONER, 1000)))
+        score.write_text(str(min(int(score.read_text()) + _OOM_SCORE, 1000)))
 
 
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-
-def _how_ended(code: int | None) -> str:
-    if code is not None and code < 0:
-        names = {number.value: number.name for number in signal.Signals}
-        return f"ended by {names.get(-code, f'signal {-code}')}"  # real-time ones have no name
-    return f"ended with {code}"
+def _end_with_parent(number: int) -> None:
+    poll = select.poll()
+    poll.register(number, 0)  # for the end of the connection alone
+    poll.poll()
+    os._exit(1)

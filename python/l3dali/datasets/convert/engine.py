@@ -1,6 +1,6 @@
 """The local engine: jobs on the cores of this machine.
 
-An engine maps `convert_each` over jobs and yields rows as they come; it knows nothing else.
+An engine maps `convert_job` over jobs, and yields rows as they come.
 """
 
 from __future__ import annotations
@@ -16,23 +16,119 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from l3dali.datasets.convert.children import Child, ChildDiedError
-from l3dali.datasets.convert.job import Job, convert_each, failed_rows, has_no_children, rest_of
+from l3dali.datasets.convert.children import Child, ChildDiedError, new_pool, take
+from l3dali.datasets.convert.job import (
+    FILES,
+    Job,
+    convert_each,
+    failed_rows,
+    is_in_process,
+    rest_of,
+)
+from l3dali.datasets.convert.limits import limited, why_ended
 from l3dali.datasets.convert.pipeline import Stopped
 from l3dali.datasets.convert.storage import LocalFolder, open_folder
-from l3dali.datasets.convert.untrusted import limit_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from l3dali.datasets.convert.manifest import Row
+    from l3dali.datasets.convert.storage import Stored
 
 
 _ROWS_SECONDS = 0.1  # that rows wait for others, to be written together
 
 
+_idle = new_pool()  # of convert_job
+
+
 class EngineError(OSError):
     """The engine cannot go on."""
+
+
+class KilledError(RuntimeError):
+    """A child was killed, and may have left an unfinished result."""
+
+
+def convert_job(job: Job, is_stopped: Callable[[], bool] | None = None) -> list[Row]:
+    """Converts the files of a job in a process with limits; what fails has the reason in its row.
+
+    Results appear whole or not at all, and the same job may run again at any time.
+
+    Args:
+        job: what to do.
+        is_stopped: asked now and then; the work ends with `Stopped` when it returns True.
+    """
+    if is_in_process(job.target, job.source):
+        return list(convert_each(job, is_stopped))
+    rows: list[Row] = []
+
+    def check() -> None:
+        if is_stopped is not None and is_stopped():
+            raise Stopped
+
+    convert_in_worker(job, _idle, rows, check)
+    return rows
+
+
+def convert_in_worker(
+    job: Job, idle: list[Child], rows: list[Row], check: Callable[[], object]
+) -> None:
+    """Converts a job in a child. If that dies, each item that is left is tried once more, alone.
+
+    Args:
+        job: what to do.
+        idle: the children to use.
+        rows: gets those of the job.
+        check: called now and then; what it raises ends the child, and is raised here.
+
+    Raises:
+        KilledError: the child did not end in time, and may have left an unfinished result.
+    """
+    again = _attempt(job, idle, rows, check)
+    for file in again:
+        options = replace(job.options, careful=True)
+        _attempt(replace(job, files=(file,), options=options), idle, rows, check)
+
+
+def _attempt(
+    job: Job, idle: list[Child], rows: list[Row], check: Callable[[], object]
+) -> list[Stored]:
+    """Converts a job in a child; gives the files that are to be tried again."""
+    told: set[str] = set()
+    short: set[str] = set()  # of memory
+
+    def add(found: Sequence[Row]) -> None:
+        for row in found:
+            if row.source in told:  # A child that is told to end gives some twice.
+                continue
+            told.add(row.source)
+            if row.error_number == errno.ENOMEM and not job.options.careful:
+                short.add(row.source)
+            else:
+                rows.append(row)
+
+    child = take(idle)
+    unread: list[list[Row]] = []
+    try:
+        for found in child.each(_work, job, check=check):
+            add(found)
+        idle.append(child)
+    except ChildDiedError as error:
+        left = [file for file in job.files if file.name not in told]
+        is_own = job.kind == FILES and len(left) == 1 and error.code == -signal.SIGKILL
+        if job.options.careful or is_own:
+            add(failed_rows(replace(job, files=tuple(left)), why_ended(error)))
+        else:
+            short.update(file.name for file in left)
+    except BaseException as error:
+        was_killed = child.end(left=unread)
+        for found in unread:
+            add(found)
+        if was_killed:
+            raise KilledError from error
+        raise
+    return [file for file in job.files if file.name in short]
 
 
 def run_local(jobs: Sequence[Job], workers: int, left: list[Row]) -> Iterator[list[Row]]:
@@ -40,8 +136,7 @@ def run_local(jobs: Sequence[Job], workers: int, left: list[Row]) -> Iterator[li
 
     Many jobs run in as many processes as there are workers: Python's lock would hold back threads
     that work on small images. With fewer jobs than workers, each has several threads for the
-    images within. One has a process of its own too: a process that dies costs what it had in hand.
-    Rows say so, and the others go on.
+    images within.
 
     Closing the generator stops the workers within a moment; their unfinished results vanish.
 
@@ -54,7 +149,7 @@ def run_local(jobs: Sequence[Job], workers: int, left: list[Row]) -> Iterator[li
         return
     threads = max(1, workers // len(jobs))
     jobs = [replace(job, threads=threads) for job in jobs]
-    if has_no_children(jobs):
+    if is_in_process(jobs[0].target, *(job.source for job in jobs)):
         for job in jobs:
             converted = convert_each(job)
             try:
@@ -80,24 +175,10 @@ def _run_in_processes(jobs: Sequence[Job], workers: int, left: list[Row]) -> Ite
             raise Stopped
 
     def convert(job: Job) -> None:
-        child = idle.pop() if idle else Child(may_have_children=True)
-        told: set[str] = set()
-        unread: list[list[Row]] = []
         try:
-            for rows in child.each(_work, job, check=check):
-                # A child that is told to end gives some twice.
-                untold = {row.source: row for row in rows if row.source not in told}
-                told.update(untold)
-                left.extend(untold.values())
-        except ChildDiedError as error:
-            rows = failed_rows(job, f"the process that converted it {error}")
-            left.extend(row for row in rows if row.source not in told)
-        except BaseException:
-            killed.append(child.end(left=unread))
-            left.extend(row for rows in unread for row in rows)
-            raise
-        else:
-            idle.append(child)
+            convert_in_worker(job, idle, left, check)
+        except KilledError:
+            killed.append(True)
 
     queue = iter(jobs)
     pending: set[Future[None]] = set()
@@ -119,7 +200,7 @@ def _run_in_processes(jobs: Sequence[Job], workers: int, left: list[Row]) -> Ite
         pool.shutdown(cancel_futures=True)
         for child in idle:
             child.end()
-        if any(killed) and isinstance(target := open_folder(jobs[0].target), LocalFolder):
+        if killed and isinstance(target := open_folder(jobs[0].target), LocalFolder):
             target.remove_temporaries()
 
 
@@ -139,8 +220,11 @@ def _interrupts_wait() -> Iterator[None]:
 
 def _work(job: Job) -> Iterator[list[Row]]:
     """In a child: some rows at a time, and those that there are when it is told to end."""
-    if job.options.untrusted:
-        limit_worker(job.threads)
+    with limited(job.options.worker_memory, job.threads):
+        yield from _rows_of(job)
+
+
+def _rows_of(job: Job) -> Iterator[list[Row]]:
     rows: list[Row] = []
     begin = time.monotonic()
     converted = convert_each(job)

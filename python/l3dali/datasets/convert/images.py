@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from l3dali.codec import Image
     from l3dali.datasets.convert.choosing import Chooser
-    from l3dali.images.headers import Header
     from l3dali.images.picture import Picture
 
 SOURCE_FORMAT = "source"  # a target: each image in the format that it came from
@@ -61,7 +60,7 @@ _LOSSLESS_KEY, _LOSSY_KEY = "source_suffix", "lossy_source_suffix"
 
 @dataclass(frozen=True)
 class Options:
-    """What to make of images. Results depend on all but `verify`, `trust` and `untrusted`.
+    """What to make of images. Results depend on all up to `max_pixels`, `plan` and `container`.
 
     Attributes:
         to: one of `TARGETS`.
@@ -74,7 +73,8 @@ class Options:
         verify: decode each result and compare it with its source.
         plan: chooses the format of each image, in place of `coding`.
         trust: do not decode images that stay as they are.
-        untrusted: read images in processes of their own, within limits.
+        careful: read each image in a process of its own, with limits by its header.
+        worker_memory: bytes that a worker may take to read files of other formats.
         container: what tar files and zip archives become: one of `CONTAINERS`; None: they stay.
     """
 
@@ -87,7 +87,8 @@ class Options:
     verify: bool = True
     plan: Chooser | None = None
     trust: bool = False
-    untrusted: bool = False
+    careful: bool = False
+    worker_memory: int = 2**32
     container: str | None = None
 
     def is_labels(self, *names: str) -> bool:
@@ -178,8 +179,7 @@ class Outcome:
         suffix: of the result's name, without a dot.
         failure: why there is no result.
         transient: why another run may have another result: "memory" if there was too little of it,
-            "package" if one is missing, "untrusted" if it may be for the limits of `--untrusted`,
-            "trusted" if nobody looked.
+            "package" if one is missing, "trusted" if it was not decoded.
     """
 
     format: str
@@ -273,9 +273,7 @@ class Choice(NamedTuple):
     instead: str = ""
 
 
-def choose_format(
-    blob: Blob, options: Options, judge: Callable[[bytes], Header] = read_header
-) -> Choice:
+def choose_format(blob: Blob, options: Options) -> Choice:
     """What to store an image as: a coding of the encoder, `png`, or what the plan says.
 
     Raises:
@@ -285,7 +283,7 @@ def choose_format(
         if options.to == SOURCE_FORMAT:
             return Choice(_OWN)
         return Choice(options.coding if options.to == "l3" else options.to)
-    header = judge(blob.data)
+    header = read_header(blob.data)
     group = options.plan.group_of(blob.data, header, labels=options.is_labels(*blob.names))
     area = header.width * header.height
     (chosen,) = options.plan.choose([Seen(blob.place, group, len(blob.data), area)])
@@ -295,10 +293,10 @@ def choose_format(
 def foresee_format(blob: Blob, options: Options) -> tuple[str | None, str]:
     """As `choose_format`, but None for what is no image; and what the header has against it.
 
-    The format is `UNKNOWN` then. Headers of files of strangers are read for plans alone.
+    The format is `UNKNOWN` then.
     """
     try:
-        if options.plan is None and options.to == "l3" and not options.untrusted:
+        if options.plan is None and options.to == "l3":
             read_header(blob.data).check_pixels(options.max_pixels)
         return choose_format(blob, options).stored_as, ""
     except ImageError as error:
@@ -318,18 +316,17 @@ def convert_image(
     options: Options,
     threads: int = 1,
     read: Callable[..., Picture] = read_picture,
-    judge: Callable[[bytes], Header] = read_header,
 ) -> Outcome | None:
     """The result for an image; None for what is not one.
 
-    Failures are in the outcome. `read` and `judge` read pictures and headers.
+    Failures are in the outcome. `read` reads pictures.
     """
     if not may_be_image(blob.name, blob.data, options):
         return None
     name, size = _format_name(blob), len(blob.data)
     choice = Choice()
     try:
-        choice = choose_format(blob, options, judge)
+        choice = choose_format(blob, options)
         labels = options.is_labels(*blob.names)
         look = partial(read, blob.data, labels=labels, max_pixels=options.max_pixels)
         if choice.stored_as == JPEG and lossy_format(blob.data) is not None:
@@ -351,7 +348,7 @@ def convert_image(
             data, pixels, suffix, substituted = _turn_back(blob, options, threads)
             choice = choice._replace(stored_as=suffix.lower())
     except Exception as error:  # Libraries raise anything on damaged data.
-        transient = _transient_reason(error, blob.data, options, judge)
+        transient = _transient_reason(error, blob.data, options)
         return failed_outcome(blob, options, reason_of(error), choice, transient)
     return Outcome(
         name,
@@ -372,20 +369,22 @@ def failed_outcome(
     reason: str,
     choice: Choice | None = None,
     transient: str = "",
+    *,
+    is_sure: bool = False,
 ) -> Outcome | None:
     """What becomes of an image that cannot be converted; None if it may be none.
 
-    What failed for another reason than damage counts as one.
+    What is_sure, or failed for another reason than damage, counts as one.
     """
-    if not (transient or format_of(blob.data)[1] or has_image_suffix(blob.name, options)):
+    if not (
+        is_sure or transient or format_of(blob.data)[1] or has_image_suffix(blob.name, options)
+    ):
         return None
     format, size = _format_name(blob), len(blob.data)
     return Outcome(format, size, choice or Choice(), failure=reason, transient=transient)
 
 
-def _transient_reason(
-    error: BaseException, data: bytes, options: Options, judge: Callable[[bytes], Header]
-) -> str:
+def _transient_reason(error: BaseException, data: bytes, options: Options) -> str:
     """Why another run may do better. Some libraries say damage where there is too little memory."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, MemoryError | ImportError):
@@ -393,7 +392,7 @@ def _transient_reason(
     if cause is None:
         with suppress(Exception):  # Libraries raise anything on damaged data.
             try:
-                header = judge(data)
+                header = read_header(data)
                 header.check_pixels(options.max_pixels)  # refused, however much memory there is
                 np.empty(header.read_bytes, np.uint8)  # which nothing touches
             except MemoryError:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 import tempfile
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
-from multiprocessing import current_process, parent_process
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from l3dali import __version__
-from l3dali.console import Failure, add_failure, reason_of, shortened
+from l3dali.console import Failure, add_failure, shortened
 from l3dali.datasets.convert import arrow, crossing, parquet, tar, tfrecord, zip_archive
 from l3dali.datasets.convert.children import (
-    TOLD_TO_END,
-    Child,
     ChildDiedError,
     borrowed,
     new_pool,
@@ -34,6 +30,13 @@ from l3dali.datasets.convert.images import (
     may_be_image,
     renamed,
     result_names,
+)
+from l3dali.datasets.convert.limits import (
+    is_limited,
+    limited,
+    reason_of,
+    report_progress,
+    why_ended,
 )
 from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Row, index_name
 from l3dali.datasets.convert.pipeline import Choices, ImagePool, Stopped, Totals
@@ -63,7 +66,6 @@ OTHER = "other"  # of a row: a copy
 _STREAMED: dict[str, Any] = {WEBDATASET: tar, TFRECORD: tfrecord}  # read from start to end
 _SEEKED: dict[str, Any] = {PARQUET: parquet, ARROW: arrow, ZIP: zip_archive}  # read in any order
 SHARDS = _STREAMED | _SEEKED  # modules by kind
-DEAF = {PARQUET, ARROW}  # pyarrow does not hear Ctrl-C, and has faults that end a process
 _IN_PROCESS = re.compile(r"(^|::)memory:")  # storage that other processes do not see
 # Who writes a shard that becomes one of another kind.
 _CROSSINGS: dict[tuple[str, str | None], Callable[..., str | None]] = {
@@ -72,25 +74,12 @@ _CROSSINGS: dict[tuple[str, str | None], Callable[..., str | None]] = {
 }
 
 _idle = new_pool()  # that read
+_LEAST_MOST_BYTES, _MOST_TIMES = 2**32, 64  # of a result: that many, or times its source
 
 
 def is_in_process(*urls: str) -> bool:
     """Whether other processes do not see one of these folders."""
     return any(map(_IN_PROCESS.search, urls))
-
-
-def has_no_children(jobs: Sequence[Job]) -> bool:
-    """Whether these are work for this process: others do not see a folder, or cannot be started."""
-    if is_in_process(jobs[0].target, *(job.source for job in jobs)):
-        return True
-    if jobs[0].options.untrusted:  # Its limits are those of children: none, no work.
-        return False
-    try:
-        Path.cwd()
-        tempfile.gettempdir()  # for sockets
-    except FileNotFoundError:
-        return True
-    return current_process().daemon
 
 
 @dataclass(frozen=True)
@@ -129,28 +118,16 @@ class Job:
         return sum(file.size for file in self.files)
 
 
-def convert_job(job: Job, is_stopped: Callable[[], bool] | None = None) -> list[Row]:
-    """Converts the files of a job; what fails has the reason in its row.
-
-    Results appear whole or not at all, and the same job may run again at any time.
-
-    Args:
-        job: what to do.
-        is_stopped: asked now and then; the work ends with `Stopped` when it says yes.
-    """
-    return list(convert_each(job, is_stopped))
-
-
 def convert_each(
     job: Job,
     is_stopped: Callable[[], bool] | None = None,
     announce: Callable[[Row], None] | None = None,
 ) -> Generator[Row]:
-    """The same, and yields each row as soon as its result has appeared.
+    """Converts the files of a job here; yields each row as soon as its result has appeared.
 
     Args:
         job: what to do.
-        is_stopped: as above.
+        is_stopped: asked now and then; the work ends with `Stopped` when it returns True.
         announce: gets the row of each result just before it appears. Among a job's `previous` such
             rows keep what has appeared from being published again.
     """
@@ -328,29 +305,26 @@ def _read(
 ) -> Iterator[Sequence[Blob] | str]:
     """Yields what may be images, some at a time; of the whole file the SHA-256 in the end.
 
-    Where that would keep this process from hearing Ctrl-C, or may end it, another reads.
+    Shards are read in a process with limits.
     """
     arguments = url, name, kind, options, whole
-    if kind not in DEAF or is_in_process(url) or parent_process() is not None:
+    if kind == FILES or is_in_process(url) or is_limited():
         yield from _read_here(*arguments)
         return
-    count = 0
     try:
-        with contextlib.ExitStack() as stack:
-            reader: Child | None = None
-            with contextlib.suppress(OSError, EOFError):
-                reader = stack.enter_context(borrowed(_idle))
-            if reader is not None:
-                for found in reader.each(_read_here, *arguments):
-                    yield found
-                    del found
-                    count += 1
-                return
+        with borrowed(_idle) as reader:
+            for found in reader.each(_read_apart, *arguments):
+                yield found
+                del found
     except ChildDiedError as error:
-        if error.code not in TOLD_TO_END:
-            raise ValueError(f"the process that read it {error}") from None
-    # It could not be started, or was told to end as this process was, which ends what it has begun.
-    yield from islice(_read_here(*arguments), count, None)
+        raise ValueError(why_ended(error)) from None
+
+
+def _read_apart(
+    url: str, name: str, kind: str, options: Options, whole: bool
+) -> Iterator[Sequence[Blob] | str]:
+    with limited(options.worker_memory):
+        yield from _read_here(url, name, kind, options, whole)
 
 
 def _read_here(
@@ -371,6 +345,7 @@ def _read_here(
             entries = _STREAMED[kind].read_entries(reader, options)
         for entry in entries:
             yield entry.blobs
+            report_progress()
             del entry
         if whole:
             while kind not in _SEEKED and reader.read(CHUNK_BYTES):
@@ -455,7 +430,8 @@ def _publish(
         mode = source.mode(row.source)
         with contextlib.ExitStack() as behind:
             with target.publish(name, mode) as file:
-                writer = HashedWriter(file, target.place(name))
+                most = max(_LEAST_MOST_BYTES, _MOST_TIMES * row.source_bytes)
+                writer = HashedWriter(file, target.place(name), most)
                 index = write(writer)
                 row.result_bytes, row.result_hash = writer.bytes, writer.hexdigest()
                 if name in job.strangers:
@@ -548,6 +524,8 @@ def _fail(row: Row, error: Exception) -> None:
     row.status, row.result = FAILED, None
     row.reason = reason_of(error)
     row.error_number = (isinstance(error, OSError) and error.errno) or 0
+    if isinstance(error, MemoryError):
+        row.error_number = errno.ENOMEM
 
 
 @contextlib.contextmanager

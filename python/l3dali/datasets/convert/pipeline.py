@@ -7,14 +7,15 @@ from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import thread as futures_thread
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from l3dali import codec
 from l3dali.console import MOST_NAMED, shortened
+from l3dali.datasets.convert.alone import convert_alone
 from l3dali.datasets.convert.children import TICK_SECONDS
 from l3dali.datasets.convert.images import Outcome, convert_image
+from l3dali.datasets.convert.limits import is_limited, report_progress
 from l3dali.datasets.convert.storage import new_hash
-from l3dali.datasets.convert.untrusted import convert_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -100,7 +101,7 @@ class Choices:
     """
 
     def __init__(self) -> None:
-        self._hasher = new_hash()
+        self._hasher: Any = new_hash()
         self.counts: Counter[str] = Counter()
         self.palettes = 0
         self.failures: list[Failure] = []
@@ -109,6 +110,10 @@ class Choices:
         """Adds an image."""
         self.counts[stored_as] += 1
         self._hasher.update(f"{stored_as}\n".encode())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the hash, which no other process needs."""
+        return {**vars(self), "_hasher": None}
 
     def hexdigest(self) -> str:
         """A hash of the formats, in order; "" without images."""
@@ -263,10 +268,19 @@ class ImagePool:
     def _convert_blob(self, blob: Blob) -> Outcome | None:
         self._check()
         arguments = blob, self.options, self._threads_per_image
-        if self.options.untrusted and self.options.to == "l3":
-            return convert_untrusted(*arguments, self._check)
-        with codec.interruptible(self._check):
-            return convert_image(*arguments)
+        is_alone = self.options.careful and self.options.to == "l3"
+        if not is_alone:
+            with codec.interruptible(self._check_work):
+                outcome = convert_image(*arguments)
+            is_alone = is_limited() and outcome is not None and outcome.transient == "memory"
+        if is_alone:
+            outcome = convert_alone(*arguments, self._check_work)
+        report_progress()
+        return outcome
+
+    def _check_work(self) -> None:
+        report_progress()  # Our encoder, and a child with its own limits, may take long.
+        self._check()
 
     def _check(self) -> None:
         # At the end of Python, where a traceback has kept a generator from its end, threads join.

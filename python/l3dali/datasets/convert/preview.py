@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from l3dali.console import Failure, megabytes, reason_of
+from l3dali.console import Failure, megabytes
 from l3dali.datasets.convert.children import Child, ChildDiedError
-from l3dali.datasets.convert.job import FILES, confirmed, foresee, has_no_children, read_blobs
+from l3dali.datasets.convert.job import FILES, confirmed, foresee, is_in_process, read_blobs
+from l3dali.datasets.convert.limits import limited, reason_of, report_progress, why_ended
 from l3dali.datasets.convert.pipeline import Choices, ImagePool, sum_totals
 from l3dali.datasets.convert.storage import open_folder
-from l3dali.datasets.convert.untrusted import limit_worker
 from l3dali.errors import UsageError
 from l3dali.images.lossy import lossy_format
 
@@ -54,20 +53,47 @@ def preview(jobs: Sequence[Job], foreseen: Mapping[str, str]) -> Iterator[Previe
         foreseen: by source, the format of an image that need not be read for that.
     """
     for job in jobs:
-        folders = open_folder(job.source), open_folder(job.target)
-        for file in job.files:
-            found = Preview(file.size, is_shard=job.kind != FILES)
+        known = {file.name: foreseen[file.name] for file in job.files if file.name in foreseen}
+        if is_in_process(job.source, job.target):
+            yield from _preview(job, known)
+        while job.files and not is_in_process(job.source, job.target):
+            count = 0
+            child = Child()
             try:
-                if file.name in foreseen:
-                    found.choices.add(foreseen[file.name])
-                else:
-                    found.choices = foresee(job, file.name)
-                    found.is_done = confirmed(job, file, *folders, found.choices) is not None
-            except UsageError:
-                raise
-            except Exception as error:  # Containers raise anything.
-                found.failure = Failure(file.name, reason_of(error))
-            yield found
+                for found in child.each(_preview_apart, job, known):
+                    yield found
+                    count += 1
+                break
+            except ChildDiedError as error:
+                file = job.files[count]
+                failure = Failure(file.name, why_ended(error))
+                yield Preview(file.size, failure=failure, is_shard=job.kind != FILES)
+                job = replace(job, files=job.files[count + 1 :])
+            finally:
+                child.end(kill=True)
+
+
+def _preview_apart(job: Job, foreseen: Mapping[str, str]) -> Iterator[Preview]:
+    with limited(job.options.worker_memory):
+        yield from _preview(job, foreseen)
+
+
+def _preview(job: Job, foreseen: Mapping[str, str]) -> Iterator[Preview]:
+    folders = open_folder(job.source), open_folder(job.target)
+    for file in job.files:
+        found = Preview(file.size, is_shard=job.kind != FILES)
+        try:
+            if file.name in foreseen:
+                found.choices.add(foreseen[file.name])
+            else:
+                found.choices = foresee(job, file.name)
+                found.is_done = confirmed(job, file, *folders, found.choices) is not None
+        except UsageError:
+            raise
+        except Exception as error:  # Containers raise anything.
+            found.failure = Failure(file.name, reason_of(error))
+        report_progress()
+        yield found
 
 
 def tell_growth(jobs: Sequence[Job], threads: int) -> str:
@@ -75,12 +101,10 @@ def tell_growth(jobs: Sequence[Job], threads: int) -> str:
     set_bytes = sum(job.bytes for job in jobs)
     ends = accumulate(len(job.files) for job in jobs)
     jobs = [job for job, end in zip(jobs, ends, strict=True) if end <= _SAMPLED_FILES]
-    if has_no_children(jobs):
-        with suppress(MemoryError):
-            return _growth(jobs, threads, set_bytes)
-        return ""
+    if is_in_process(*(job.source for job in jobs)):
+        return _growth(jobs, threads, set_bytes)
     for first in range(min(_LOOKS, len(jobs))):  # What ends it is for the run to say.
-        child = Child(may_have_children=True)
+        child = Child()
         try:
             return child.call(_growth_apart, jobs[first:], threads, set_bytes)
         except (ChildDiedError, MemoryError):
@@ -91,9 +115,8 @@ def tell_growth(jobs: Sequence[Job], threads: int) -> str:
 
 
 def _growth_apart(jobs: Sequence[Job], threads: int, set_bytes: int) -> str:
-    if jobs[0].options.untrusted:
-        limit_worker(threads)
-    return _growth(jobs, threads, set_bytes)
+    with limited(jobs[0].options.worker_memory, threads):
+        return _growth(jobs, threads, set_bytes)
 
 
 def _growth(jobs: Sequence[Job], threads: int, set_bytes: int) -> str:

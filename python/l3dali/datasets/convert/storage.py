@@ -9,6 +9,7 @@ import contextlib
 import errno
 import hashlib
 import io
+import math
 import os
 import posixpath
 import re
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 from unicodedata import normalize
 
 from l3dali.console import without_password
+from l3dali.datasets.convert.limits import report_progress
 from l3dali.errors import UsageError, needs
 
 if TYPE_CHECKING:
@@ -701,6 +703,7 @@ class _GatheredHash:
         if len(data) >= self._MOST_BYTES:
             self._flush()
             self._hash.update(data)
+            report_progress()
             return
         self._waiting.append(bytes(data))
         self._bytes += len(data)
@@ -713,6 +716,7 @@ class _GatheredHash:
 
     def _flush(self) -> None:
         self._hash.update(b"".join(self._waiting))
+        report_progress()
         self._waiting.clear()
         self._bytes = 0
 
@@ -775,9 +779,16 @@ class HashedReader:
 
 
 class HashedWriter:
-    """Writes a file from start to end; knows the hash of what it has written."""
+    """Writes a file from start to end; knows the hash of what it has written.
 
-    def __init__(self, file: BinaryIO, place: str) -> None:
+    Args:
+        file: open at its start.
+        place: where it is, for people.
+        most: writing more bytes raises OSError.
+    """
+
+    def __init__(self, file: BinaryIO, place: str, most: float = math.inf) -> None:
+        self._most = most
         self._file = file
         self._place = place
         self._hash = _GatheredHash()
@@ -789,10 +800,12 @@ class HashedWriter:
             for at in range(0, len(data), _MOST_AT_ONCE):
                 self.write(data[at : at + _MOST_AT_ONCE])
             return
+        self.bytes += len(data)
+        if self.bytes > self._most:
+            raise OSError(f"the result takes more than {self._most} bytes")
         with naming(self._place):
             self._file.write(data)
         self._hash.update(data)
-        self.bytes += len(data)
 
     def flush(self) -> None:
         """Hands what is written so far to the system."""

@@ -340,21 +340,6 @@ def doubt_gone(sources: Sources, gone: Sequence[Row]) -> Failure | None:
     return None
 
 
-def refuse_links_out(sources: Sources) -> None:
-    """Drops files of folders that are links out of them: a stranger may have placed these."""
-    out = Counter[str]()
-    for url in sorted(sources.whole):
-        root = _place(url)
-        files = {} if is_remote(url) else sources.folders[url]
-        for name in list(files):
-            if not (place := os.path.realpath(f"{root}/{name}")).startswith(root.rstrip("/") + "/"):
-                del files[name]
-                out[place] += 1
-                reason = "a link out of SOURCE, which --untrusted does not follow"
-                sources.failures.append(Failure(open_folder(url).place(name), reason))
-    sources.linked = list((Counter(sources.linked) - out).elements())
-
-
 def _spelled(sources: Sources, url: str) -> str:
     """The name under which the sources have this folder already, or `url`."""
     return sources.spelled.setdefault(_place(url), url)
@@ -811,7 +796,7 @@ def _is_to_be_tried_again(row: Row, options: Options) -> bool:
     """Whether it has failed, or an image of it may end otherwise now."""
     if row.status == FAILED or not row.transient:  # There may be millions.
         return row.status == FAILED
-    stays = {"untrusted": options.untrusted, "trusted": options.trust}
+    stays = {"trusted": options.trust}
     return not all(stays.get(reason) for reason in row.transient.split())
 
 

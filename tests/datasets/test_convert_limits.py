@@ -1,4 +1,4 @@
-"""`l3 convert --untrusted`: what a reader does costs its image. And: what Ctrl-C waits for."""
+"""Limits of the workers of `l3 convert`: a reader costs its item. And: what Ctrl-C waits for."""
 
 from __future__ import annotations
 
@@ -19,32 +19,23 @@ import numpy as np
 import PIL.Image
 import pytest
 from children import child_environment
-from convert_tools import (
-    convert,
-    files_below,
-    image,
-    make_plan,
-    png,
-    read_tar,
-    rows_of,
-    samples,
-    write_tar,
-)
+from convert_tools import convert, files_below, image, png, read_tar, rows_of, samples, write_tar
 
 from l3dali import codec
-from l3dali.datasets.convert import engine, preview, untrusted
+from l3dali.datasets.convert import alone, engine, job, limits, preview
 from l3dali.datasets.convert.children import Child
-from l3dali.datasets.convert.images import Blob, Options
+from l3dali.datasets.convert.images import Blob, Options, convert_image
 
 REASONS = {  # patterns
-    "allocates": "MemoryError: Unable to allocate 10.0 GiB",
-    "spins": "the process that read it ended by SIG(XCPU|ALRM)",  # on busy cores it waits
-    "crashes": "the process that read it ended by SIGSEGV",
-    "exits": "the process that read it ended with 0",
-    "raises": "the process that read it ended with 3",
-    "waits": "the process that read it ended by SIGALRM",
-    "signals": f"the process that read it ended by signal {signal.SIGRTMIN + 5}",
+    "allocates": r"needs more than 0.5 GiB \(--worker-memory\)",
+    "spins": "no progress for 1 s of CPU",
+    "crashes": r"the reader crashed \(SIGSEGV\)",
+    "exits": "its process ended with 0",
+    "raises": "its process ended with 3",
+    "signals": f"its process ended by signal {signal.SIGRTMIN + 5}",
+    "waits": "no progress for 0 minutes",
 }
+SOUND = {"sound", "slow"}
 
 
 def bmp(kind: str, seed: int) -> bytes:
@@ -56,70 +47,97 @@ def bmp(kind: str, seed: int) -> bytes:
 @pytest.fixture
 def hostile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_work", hostile_readers.work)
+    for name in ("CPU_SECONDS", "WAIT_SECONDS"):
+        monkeypatch.setattr(limits, name, 1)
 
 
 MEMBERS = [
-    (f"{seed}-{kind}.bmp", bmp(kind, seed)) for seed, kind in enumerate(hostile_readers.KINDS * 2)
+    (f"{seed}-{kind}.bmp", bmp(kind, seed)) for seed, kind in enumerate(hostile_readers.KINDS)
 ]
+LITTLE = ("--worker-memory", 512)
 
 
 @pytest.mark.usefixtures("hostile")
-def test_a_reader_costs_its_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In one shard, on two threads: order and all other members stay."""
-    write_tar(tmp_path / "s" / "a.tar", [*MEMBERS, *samples(3)])
-    assert convert(tmp_path / "s", tmp_path / "d", "-j", 2, "--untrusted") == 2
-    told = capsys.readouterr().err
-    assert f"l3: {2 * len(REASONS)} failed" in told
-    for name, _ in MEMBERS:
-        kind = name.partition("-")[2].removesuffix(".bmp")
-        reason = REASONS.get(kind)
-        assert reason is None or re.search(f"{re.escape(name)}: .*{reason}", told)
-    found = [(name, data) for name, data, *_ in read_tar(tmp_path / "d" / "a.tar")]
-    assert [name.rpartition(".")[0] for name, _ in found] == [
-        name.rpartition(".")[0] for name, _ in [*MEMBERS, *samples(3)]
-    ]
-    for (name, data), (_, before) in zip(found, MEMBERS, strict=False):
-        if "sound" in name:
-            with PIL.Image.open(io.BytesIO(before)) as opened:
-                np.testing.assert_array_equal(codec.decode(data), np.asarray(opened))
-        else:
-            assert data == before  # --on-error keep
-    assert convert(tmp_path / "s", tmp_path / "d", "-j", 2, "--untrusted") == 2
-    assert "nothing to do" in capsys.readouterr().out
-    assert {row.transient for row in rows_of(tmp_path / "d").values()} == {"untrusted"}
-    assert convert(tmp_path / "s", tmp_path / "d", "--dry-run") == 0
-    assert "1 shard" in capsys.readouterr().out  # without limits there may be results
-
-
-def test_what_failed_for_want_of_a_package_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_shard", [True, False])
+def test_a_reader_costs_its_image(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], is_shard: bool
 ) -> None:
+    """The second try has a process for each image, with time by the header."""
+    members = [*(MEMBERS if is_shard else MEMBERS[:-1]), *samples(3)]
+    (tmp_path / "s").mkdir()
+    if is_shard:
+        write_tar(tmp_path / "s" / "a.tar", members)
+    for name, data in () if is_shard else members:
+        (tmp_path / "s" / name).write_bytes(data)
+    assert convert(tmp_path / "s", tmp_path / "d", "-j", 2, *LITTLE) == 2
+    told = capsys.readouterr().err
+    kinds = [kind for name, _ in members if (kind := name[2:-4]) in REASONS]
+    assert f"l3: {len(kinds)} failed" in told
+    for kind in kinds:
+        assert re.search(f"-{kind}.bmp: {REASONS[kind]}\n", told), kind
+    if is_shard:
+        found = {name: data for name, data, *_ in read_tar(tmp_path / "d" / "a.tar")}
+        stems = [name.rpartition(".")[0] for name, _ in members]
+        assert [name.rpartition(".")[0] for name in found] == stems
+    else:
+        found = {path.name: path.read_bytes() for path in (tmp_path / "d").iterdir()}
+    for name, before in members[:-9]:
+        stem, _, kind = name.removesuffix(".bmp").rpartition("-")
+        if kind in SOUND:
+            with PIL.Image.open(io.BytesIO(before)) as opened:
+                np.testing.assert_array_equal(codec.decode(found[f"{stem}-{kind}.l3"]), opened)
+        else:
+            assert found[name] == before  # --on-error keep
+    # Where memory was short, the next run tries again.
+    assert {row.transient for row in rows_of(tmp_path / "d").values()} <= {"", "memory"}
+
+
+@pytest.mark.usefixtures("hostile")
+@pytest.mark.parametrize("choice", ["fail", "drop"])
+def test_failures_are_failures(tmp_path: Path, choice: str) -> None:
+    for name, data in MEMBERS[:3]:
+        (tmp_path / "s").mkdir(exist_ok=True)
+        (tmp_path / "s" / name).write_bytes(data)
+    arguments = tmp_path / "s", tmp_path / "d", "-j", 1, *LITTLE, "--on-error", choice
+    assert convert(*arguments) == 2
+    assert files_below(tmp_path / "d") == {"0-sound.l3", "1-slow.l3"}
+
+
+def test_a_missing_package_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_tar(tmp_path / "s" / "a.tar", [("0.bmp", bmp("sound", 0))])
-    command = (tmp_path / "s", tmp_path / "d", "--untrusted")
     with monkeypatch.context() as patch:
         patch.setattr(engine, "_work", hostile_readers.work_without_a_package)
-        assert convert(*command) == 2
-    assert convert(*command) == 0
+        assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+
+
+def test_a_result_of_too_many_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(job, "_LEAST_MOST_BYTES", 1000)
+    monkeypatch.setattr(job, "_MOST_TIMES", 0.5)
+    monkeypatch.setattr(engine, "is_in_process", lambda *_: True)  # for these patches
+    write_tar(tmp_path / "s" / "a.tar", samples(20))
+    assert convert(tmp_path / "s", tmp_path / "d") == 2
+    assert "a.tar: the result takes more than" in capsys.readouterr().err
+    assert files_below(tmp_path / "d") == set()
 
 
 @pytest.mark.parametrize("killer", [hostile_readers.end, hostile_readers.raise_memory_error])
-def test_a_run_outlives_who_looks_at_its_first_images(
+def test_the_estimate_of_growth_dies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killer: Any
 ) -> None:
-    """As a container does that crashes its reader, the system where memory is short, a limit."""
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "a.png").write_bytes(png())
     monkeypatch.setattr(preview, "_growth_apart", killer)
-    for number, options in enumerate(([], ["--untrusted"])):
-        assert convert(tmp_path / "s", tmp_path / f"d{number}", *options) == 0
-        assert files_below(tmp_path / f"d{number}") == {"a.l3"}
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert files_below(tmp_path / "d") == {"a.l3"}
 
 
 @pytest.mark.parametrize("jobs", ["-j1", "-j2"])
-def test_a_process_that_dies_costs_its_files(
+def test_a_killed_worker_costs_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], jobs: str
 ) -> None:
-    """With one core it was the command's own, and so was what looked at the first images."""
     monkeypatch.setattr(engine, "_work", hostile_readers.work_or_end)
     monkeypatch.setattr(preview, "_growth_apart", hostile_readers.growth_or_end)
     (tmp_path / "s").mkdir()
@@ -131,8 +149,7 @@ def test_a_process_that_dies_costs_its_files(
     assert "The first 2 images" in capsys.readouterr().err
     assert files_below(tmp_path / "d") == set()
     assert convert(tmp_path / "s", tmp_path / "d", jobs, "--grow") == 2
-    reason = "deadly.jpg: the process that converted it ended by SIGKILL"
-    assert reason in capsys.readouterr().err
+    assert "deadly.jpg: its process ended by SIGKILL" in capsys.readouterr().err
     assert files_below(tmp_path / "d") == {"a.l3", "b.l3"}
 
 
@@ -156,7 +173,8 @@ def test_a_script_is_not_run_in_children(tmp_path: Path, arguments: list[str]) -
     assert files_below(tmp_path / "d") == {"0.l3", "1.l3", "2.l3"}
 
 
-def test_a_process_that_may_have_no_children(tmp_path: Path) -> None:
+def test_a_daemonic_process(tmp_path: Path) -> None:
+    """multiprocessing lets those have no children."""
     (tmp_path / "s").mkdir()
     for number in range(3):
         (tmp_path / "s" / f"{number}.png").write_bytes(png(number))
@@ -165,32 +183,11 @@ def test_a_process_that_may_have_no_children(tmp_path: Path) -> None:
     assert files_below(tmp_path / "d") == {"0.l3", "1.l3", "2.l3"}
 
 
-@pytest.mark.parametrize("what", ["no folder for sockets", "a deleted folder"])
-def test_where_no_process_can_be_started(tmp_path: Path, what: str) -> None:
-    write_tar(tmp_path / "s" / "a.tar", samples(2))
-    code = f"""
-import os, sys, tempfile
-from l3dali.cli import main
-
-if {what!r} == "a deleted folder":
-    os.mkdir("gone"); os.chdir("gone"); os.rmdir("../gone")
-else:  # as where nothing else can be written
-    tempfile._candidate_tempdir_list = lambda: ["/proc/nowhere"]
-places = {str(tmp_path / "s")!r}, {str(tmp_path / "d")!r}
-sys.exit(main(["convert", *places, *sys.argv[1:]]))
-"""
-    command = [sys.executable, "-c", code]
-    assert subprocess.run([*command, "--untrusted"], cwd=tmp_path, check=False).returncode == 2
-    assert not (tmp_path / "d" / "a.tar").exists()  # No limits, no work.
-    subprocess.run(command, cwd=tmp_path, check=True)
-    assert files_below(tmp_path / "d") == {"a.tar", "a.idx"}
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux has such scores")
 def test_children_end_first_where_memory_ends() -> None:
-    """The command, which keeps the rows of a large manifest, was the largest, and was ended."""
+    """The command keeps the rows."""
     own = hostile_readers.own_score()
-    child = Child(may_have_children=True)
+    child = Child()
     try:
         wanted = min(own + 500, 1000), min(own + 1000, 1000)
         assert child.call(hostile_readers.scores) == wanted
@@ -200,34 +197,24 @@ def test_children_end_first_where_memory_ends() -> None:
 
 
 def test_what_the_system_has_killed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(untrusted, "_convert", hostile_readers.end)
+    monkeypatch.setattr(alone, "_convert", hostile_readers.end)
     # The second may be an image, and may be none.
     for blob in (Blob("a.png", png(), "a.png"), Blob("a.txt", b"P5, a text", "a.txt")):
-        outcome = untrusted.convert_untrusted(blob, Options(untrusted=True), 1, lambda: None)
+        outcome = alone.convert_alone(blob, Options(), 1, lambda: None)
         assert outcome is not None
-        assert outcome.failure == "the process that read it ended by SIGKILL"
+        assert outcome.failure == "its process ended by SIGKILL"
         assert outcome.transient == "memory"
-
-
-def test_what_was_stopped_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child's time goes on while all are stopped, as by Ctrl-Z."""
-    monkeypatch.setattr(untrusted, "_convert", hostile_readers.end_the_first_time)
-    blob = Blob("a.png", png(), str(tmp_path))
-    outcome = untrusted.convert_untrusted(blob, Options(untrusted=True), 1, lambda: None)
-    assert outcome is not None
-    assert not outcome.failed
-    assert (tmp_path / "begun").exists()
 
 
 SIGNALS = """
 import signal
-from hostile_readers import engine, work
+from hostile_readers import engine, limits, work
 from l3dali.cli import run
 
 if __name__ == "__main__":
-    numbers = [signal.SIGALRM, signal.SIGXCPU, signal.SIGCHLD]
+    numbers = [signal.SIGALRM, signal.SIGPROF, signal.SIGCHLD]
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-    for number in numbers:
+    for number in numbers[:2]:
         signal.signal(number, signal.SIG_IGN)
     engine._work = work
     run()
@@ -235,18 +222,17 @@ if __name__ == "__main__":
 
 
 def test_signals_of_the_caller_are_not_those_of_children(tmp_path: Path) -> None:
-    """With SIGCHLD blocked no end of a child was seen, with SIGALRM ignored none had limits."""
     (tmp_path / "s").mkdir()
-    for name, data in MEMBERS[: len(hostile_readers.KINDS)]:
-        (tmp_path / "s" / name).write_bytes(data)
+    for kind in ("spins", "waits"):
+        (tmp_path / "s" / f"{kind}.bmp").write_bytes(bmp(kind, 0))
     (tmp_path / "run.py").write_text(SIGNALS)
-    command = [sys.executable, "run.py", "convert", "s", "d", "--untrusted", "-j2"]
+    command = [sys.executable, "run.py", "convert", "s", "d", "-j2"]
     run = subprocess.run(
         command, cwd=tmp_path, env=child_environment(), capture_output=True, text=True, timeout=120
     )
     assert run.returncode == 2
-    assert f"l3: {len(REASONS)} failed" in run.stderr
-    assert "waits.bmp: the process that read it ended by SIGALRM" in run.stderr
+    assert "spins.bmp: no progress for 1 s of CPU" in run.stderr
+    assert "waits.bmp: no progress for 0 minutes" in run.stderr
 
 
 FORKED = """
@@ -255,17 +241,16 @@ from concurrent.futures import ProcessPoolExecutor
 from convert_tools import png
 from l3dali.datasets.convert import children
 from l3dali.datasets.convert.images import Blob, Options
-from l3dali.datasets.convert.untrusted import convert_untrusted
+from l3dali.datasets.convert.alone import convert_alone
 
 def convert(seed):
-    blob = Blob("a.png", png(seed), "a.png")
-    return convert_untrusted(blob, Options(untrusted=True), 1, lambda: None)
+    return convert_alone(Blob("a.png", png(seed), "a.png"), Options(), 1, lambda: None)
 
 if __name__ == "__main__":
     expected = [convert(seed) for seed in range(40)]
     with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
         assert list(pool.map(convert, range(40))) == expected
-    with children._process_lock:  # as while another thread starts a child
+    with children._server_lock:  # as while another thread starts a child
         fork = os.fork()
         if fork == 0:
             sys.exit(convert(0) != expected[0])  # It ends as a program does.
@@ -281,40 +266,8 @@ def test_forks_share_no_child(tmp_path: Path) -> None:
     subprocess.run(run, cwd=tmp_path, env=child_environment(), check=True, timeout=60)
 
 
-@pytest.mark.usefixtures("hostile")
-@pytest.mark.parametrize("choice", ["fail", "drop"])
-def test_failures_are_failures(tmp_path: Path, choice: str) -> None:
-    for name, data in MEMBERS[:3]:
-        (tmp_path / "s").mkdir(exist_ok=True)
-        (tmp_path / "s" / name).write_bytes(data)
-    arguments = tmp_path / "s", tmp_path / "d", "-j", 1, "--untrusted", "--on-error", choice
-    assert convert(*arguments) == 2
-    assert files_below(tmp_path / "d") == {"0-sound.l3"}
-
-
-def test_results_are_the_same(tmp_path: Path) -> None:
-    """Of a folder and a shard in children, in processes or not."""
-    write_tar(tmp_path / "s" / "a.tar", [*samples(9), ("bad.png", png(1)[:60])])
-    for seed in range(6):
-        (tmp_path / "s" / f"{seed}.png").write_bytes(png(seed))
-    (tmp_path / "s" / "bad.tif").write_bytes(b"II*\0 and no more")
-    assert convert(tmp_path / "s", tmp_path / "plain", "-j", 2) == 2
-    for jobs in (1, 2):
-        there = tmp_path / f"untrusted{jobs}"
-        assert convert(tmp_path / "s", there, "-j", jobs, "--untrusted") == 2
-        before, after = rows_of(tmp_path / "plain"), rows_of(there)
-        for name, row in before.items():
-            assert after[name].failures == row.failures
-            assert (after[name].result_hash, after[name].pixels_hash) == (
-                row.result_hash,
-                row.pixels_hash,
-            )
-        assert files_below(there) == files_below(tmp_path / "plain")
-    assert convert(tmp_path / "s", tmp_path / "plain", "-j", 2, "--untrusted") == 2  # all done
-
-
-def test_limits_leave_room_for_every_format(tmp_path: Path) -> None:
-    """For what a header claims, at the first image of a child, whose libraries are not loaded."""
+def test_alone_is_the_same_for_every_format() -> None:
+    """In a child for each, whose libraries are not loaded."""
     pixels = np.ascontiguousarray(np.tile(image(1), (60, 50, 1)))
     files = {
         "a.png": imagecodecs.png_encode(pixels),
@@ -322,43 +275,26 @@ def test_limits_leave_room_for_every_format(tmp_path: Path) -> None:
         "a.webp": imagecodecs.webp_encode(pixels, lossless=True),
         "a.jxl": imagecodecs.jpegxl_encode(pixels, lossless=True),
         "a.jp2": imagecodecs.jpeg2k_encode(pixels, level=0),
+        "damaged.png": png()[:60],
+        "damaged.tif": b"II*\0 and no more",
     }
     for suffix, format in (("tif", "TIFF"), ("bmp", "BMP"), ("ppm", "PPM")):
         file = io.BytesIO()
         PIL.Image.fromarray(pixels).save(file, format)
         files[f"a.{suffix}"] = file.getvalue()
     for name, data in files.items():
-        untrusted._idle.clear()
-        outcome = untrusted.convert_untrusted(Blob(name, data, name), Options(), 1, lambda: None)
+        alone._idle.clear()
+        blob = Blob(name, bytes(data), name)
+        outcome = alone.convert_alone(blob, Options(), 1, lambda: None)
         assert outcome is not None
-        assert outcome.failure == "", name
+        assert outcome.failed == name.startswith("damaged"), name
+        assert outcome == convert_image(blob, Options()), name
 
 
-def test_headers_that_a_plan_asks_for_have_limits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a.png").write_bytes(png())
-    plan = make_plan(tmp_path, {"rans": 1.0})
-    monkeypatch.setattr(untrusted, "_convert", hostile_readers.convert_by_header)
-    blob = Blob("a.png", png(), "a.png")
-    outcome = untrusted.convert_untrusted(blob, Options(plan=plan), 1, lambda: None)
-    assert outcome is not None
-    assert "Unable to allocate 10.0 GiB" in outcome.failure
-
-
-def test_a_folder_too_long_for_sockets(tmp_path: Path) -> None:
-    write_tar(tmp_path / "s" / "a.tar", samples(1))
-    (temporary := tmp_path / ("t" * 100)).mkdir()
-    command = [sys.executable, "-m", "l3dali", "convert", "--untrusted"]
-    environment = {**os.environ, "TMPDIR": str(temporary)}
-    subprocess.run([*command, tmp_path / "s", tmp_path / "d"], env=environment, check=True)
-    assert (tmp_path / "d" / "a.tar").exists()
-
-
-# A fork server that something kills, as often as a file says.
+# A server that something kills, as often as a file says.
 KILLED = """
 import os, pathlib
-if b"multiprocessing.forkserver" in pathlib.Path("/proc/self/cmdline").read_bytes():
+if b"serve_forks" in pathlib.Path("/proc/self/cmdline").read_bytes():
     left = pathlib.Path("left")
     if (count := int(left.read_text())) > 0:
         left.write_text(str(count - 1))
@@ -373,34 +309,14 @@ def test_the_fork_server_is_killed(tmp_path: Path, times: int, code: int) -> Non
     (tmp_path / "sitecustomize.py").write_text(KILLED)
     paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    command = [sys.executable, "-m", "l3dali", "convert", "--untrusted", "s", "d"]
+    command = [sys.executable, "-m", "l3dali", "convert", "s", "d"]
     run = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert run.returncode == code
     assert (tmp_path / "d" / "a.tar").exists() == (code == 0)
-    told = "l3: a process for the work could not be started" if code else ""
-    assert run.stderr.startswith(told)
-    assert run.stderr.count("\n") == (code != 0)
-
-
-def test_links_out_are_not_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = tmp_path / "s"
-    source.mkdir()
-    (tmp_path / "secret").write_bytes(b"secret")
-    (source / "0.png").write_bytes(png())
-    (source / "inner.png").symlink_to("0.png")
-    (source / "outer.txt").symlink_to(tmp_path / "secret")
-    assert convert(source, tmp_path / "d", "-j", 1, "--untrusted") == 2
-    told = capsys.readouterr().err
-    assert f"{source}/outer.txt: a link out of SOURCE" in told
-    assert "links to files followed: 1" in told
-    assert files_below(tmp_path / "d") == {"0.l3", "inner.l3"}
-
-
-def test_ray_has_no_such_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert convert(tmp_path, tmp_path / "d", "--untrusted", "--engine", "ray") == 2
-    assert "--untrusted is for --engine local" in capsys.readouterr().err
+    told = "l3: a process for the work could not be started\n" if code else ""
+    assert run.stderr == told
 
 
 # Ctrl-C.
@@ -425,17 +341,16 @@ def interrupted(command: list[str], folder: Path, environment: dict[str, str]) -
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-@pytest.mark.parametrize("held", ["encode", "read", "read --untrusted", "write", "deaf"])
+@pytest.mark.parametrize("held", ["encode", "read", "read alone", "write", "deaf"])
 def test_an_interrupt_does_not_wait(tmp_path: Path, held: str, jobs: int) -> None:
     """For an encoder that takes seconds, a reader or a copy that never ends, a call that hangs."""
     noise = np.random.default_rng(0).integers(0, 256, (5000, 5000), np.uint8)
     data = bytes(imagecodecs.png_encode(noise, level=1))
     for number in range(jobs):
         write_tar(tmp_path / "s" / f"{number}.tar", [("a.png", data)])
-    what, *options = held.split()
     command = [sys.executable, "-c", "import held_image; held_image.run()", "convert", "s", "d"]
-    command += ["-j2", "--effort", "9", *options]
-    code, told = interrupted(command, tmp_path, child_environment(HELD=what))
+    command += ["-j2", "--effort", "9"]
+    code, told = interrupted(command, tmp_path, child_environment(HELD=held))
     done = f"0 of {jobs} shards and files are done; the same command goes on"
     assert (code, told) == (130, f"l3: interrupted; {done}\n")
     assert not (tmp_path / "ended").exists()
@@ -483,10 +398,10 @@ def test_a_second_interrupt_waits_for_no_bucket(tmp_path: Path) -> None:
     assert run.returncode == 143
 
 
-# An interpreter that multiprocessing starts takes a second.
+# The server takes a second to start.
 SLOW = """
-import sys, time
-if sys.argv == ["-c"]:
+import pathlib, time
+if b"serve_forks" in pathlib.Path("/proc/self/cmdline").read_bytes():
     open("begun", "w").close()
     time.sleep(1)
 """

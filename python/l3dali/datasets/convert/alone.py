@@ -1,0 +1,81 @@
+"""Converts an image in a process of its own, with the memory and time that its header asks for."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from l3dali.datasets.convert.children import ChildDiedError, borrowed, new_pool
+from l3dali.datasets.convert.images import convert_image, failed_outcome
+from l3dali.datasets.convert.limits import (
+    CPU_SECONDS,
+    WAIT_SECONDS,
+    limit_memory,
+    limited,
+    reason_of,
+    set_clocks,
+    why_ended,
+)
+from l3dali.images.headers import read_header
+from l3dali.images.reading import read_picture
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from l3dali.datasets.convert.images import Blob, Options, Outcome
+    from l3dali.images.picture import Picture
+
+BYTES_A_SECOND = 2**20  # of samples, of the slowest decoders
+_BASE_BYTES = 2**28
+_TIMES_ESTIMATE = 2  # of what reading takes at its peak
+_TIMES_FILE = 4
+
+_idle = new_pool()
+
+
+def convert_alone(
+    blob: Blob, options: Options, threads: int, check: Callable[[], object]
+) -> Outcome | None:
+    """Calls `convert_image` in a child, with the memory and time that the header asks for.
+
+    If the child dies, the outcome says why.
+
+    Args:
+        blob: as below.
+        options: as below.
+        threads: as `convert_image` has them.
+        check: called now and then; what it raises ends the child, and is raised here.
+    """
+    try:
+        with borrowed(_idle) as child:
+            outcome: Outcome | None = child.call(_convert, blob, options, threads, check=check)
+    except ChildDiedError as error:
+        transient = "memory" if error.code == -signal.SIGKILL else ""  # killed by the system
+        return failed_outcome(blob, options, why_ended(error), transient=transient, is_sure=True)
+    return outcome
+
+
+def _convert(blob: Blob, options: Options, threads: int) -> Outcome | None:
+    os.environ["TIFFFILE_NUM_THREADS"] = "1"  # Images are read side by side.
+    cores = os.cpu_count() or 1  # Some libraries start a thread a core.
+
+    def read(data: bytes, *, labels: bool, max_pixels: int) -> Picture:
+        header = read_header(data)
+        header.check_pixels(max_pixels)
+        size = _BASE_BYTES + _TIMES_FILE * len(data) + _TIMES_ESTIMATE * header.read_bytes
+        limit_memory(max(size, options.worker_memory), cores)
+        seconds = CPU_SECONDS + header.raw_bytes // BYTES_A_SECOND
+        set_clocks(seconds, max(WAIT_SECONDS, 10 * seconds))
+        picture = read_picture(data, labels=labels, max_pixels=max_pixels, header=header)
+        set_clocks(0, 0)  # What follows is L3's own.
+        limit_memory(None)
+        return picture
+
+    with limited(options.worker_memory, cores):
+        set_clocks(CPU_SECONDS, WAIT_SECONDS)
+        outcome = convert_image(blob, options, threads, read)
+        if outcome is not None and outcome.transient == "memory":
+            outcome = replace(outcome, failure=reason_of(MemoryError()))
+    return outcome
