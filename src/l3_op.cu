@@ -45,21 +45,21 @@ and decoded. Needs the default ``output_type``.)code",
     .AddOptionalTypeArg("dtype", R"code(The type of the output.
 
 By default the stored type, ``uint8``, ``uint16``, ``int8`` or ``int16``; then all images of a batch
-need the same. See ``fill_range`` for the values of another type. ``float16`` counts as a float.)code")
+need the same.
+
+An integer ``dtype`` that holds every value of the stored type keeps the numbers; other types rescale as
+:meth:`nvidia.dali.fn.decoders.image` does; signed images refuse narrower and unsigned types, labels any
+type that cannot hold them; labels, and operators with ``mean`` and ``std``, never rescale;
+``fill_range`` overrides. Labels are masks that were encoded with ``--labels`` or ``--palette index``.)code")
     .AddOptionalArg<bool>("fill_range", R"code(Whether values fill the range of a ``dtype`` that is
 not the stored one.
 
-With True, 65535 becomes 255 in ``uint8`` and 1.0 in ``float``. The range of a signed type is that from
+By default ``dtype`` decides. With True, 65535 becomes 255 in ``uint8`` and 1.0 in ``float``. The range of a signed type is that from
 0 up, which negative numbers continue below 0: from ``int16``, 32767 becomes 255 in ``uint8``, 127 in
 ``int8``, 65535 in ``uint16`` and 1.0 in ``float``; -32767 becomes 0, -127, 0 and -1.0. ``mean`` and
-``std`` count in that range, too. With False, values stay what they are, rounded and cut to the type:
+``std`` count in that range, too. With False, values keep their numbers and saturate:
 65535 becomes 255 in ``uint8``, as 300 does, 65535.0 in ``float`` and infinity in ``float16``, and -5 becomes 0
-in ``uint8``.
-
-By default label numbers stay what they are (of masks that were encoded with ``--labels`` or
-``--palette index``), and a value of other files means what it means in DALI: operators that normalize
-(those with ``mean`` and ``std``) do not fill the range, as :meth:`nvidia.dali.fn.crop_mirror_normalize`;
-all others do, as :meth:`nvidia.dali.fn.decoders.image`. ``scale`` is something else, a factor behind ``mean`` and ``std``.)code",
+in ``uint8``. ``scale`` is something else, a factor behind ``mean`` and ``std``.)code",
                           nullptr)
     .AddOptionalArg("adjust_orientation",
                     R"code(Turn the image as the orientation in its EXIF chunk asks. Windows are
@@ -125,8 +125,8 @@ sample of the batch. Damage in tiles that no window touches goes unseen.
 
 A sound image fails alone, with status 9 (``kInvalidArgument``), if a window is empty or not inside of
 it, if it has other channels than ``mean``, ``std`` or ``fill_values`` (an ``output_type`` avoids that),
-or if its samples have another type than those of others: the type of a batch is then the one that most
-of its images have (a ``dtype`` avoids that). One whose output has more than ``max_pixels`` has status 8
+if ``dtype`` cannot hold its numbers (``fill_range`` avoids that), or if its samples have another type than
+those of others: the type of a batch is then the one that most of its images have (a ``dtype`` avoids that). One whose output has more than ``max_pixels`` has status 8
 (``kOutputTooSmall``), and zeros of 1 x 1 pixels. Arguments that fit no image are always an error.)code",
                     "raise")
     .AddOptionalArg("return_status", R"code(Whether to give a second output: an ``int32`` scalar a
@@ -221,8 +221,9 @@ layout. ``output_type`` may be any but ``YCbCr``.)code")
     .NumOutput(1)
     .AdditionalOutputsFn(StatusOutputs)
     .OutputDType(0, TypeAskedFor)
-    .AddOptionalTypeArg("dtype", R"code(The type of the output, as of ``fn.l3.decode``. Values are
-those that the formula gives, rounded and cut to the range of the type.)code",
+    .AddOptionalTypeArg("dtype", R"code(The type of the output. Values are those that the formula
+of ``mean`` and ``std`` gives, rounded and cut to the range of the type. Where the formula changes nothing,
+signed images refuse narrower and unsigned types, and labels any type that cannot hold them, as in ``fn.l3.decode``.)code",
                         DALI_FLOAT)
     .AddParent("l3__DecoderAttr")
     .AddParent("CropMirrorNormalize");
@@ -269,7 +270,8 @@ fit, and an image in which none fits is an error, or as ``on_error`` says. Rows 
     .AddOptionalArg<int>("count", "How many windows at random places.", nullptr, true)
     .AddOptionalTypeArg("dtype", R"code(The type of the output, by default the stored one; then all
 images of a batch need the same. Values are those that the formula of ``mean`` and ``std`` gives, rounded
-and cut to the range of the type, which they fill if ``fill_range=True``.)code")
+and cut to the range of the type, which they fill if ``fill_range=True``. Where the formula changes nothing,
+signed images refuse narrower and unsigned types, and labels any type that cannot hold them, as in ``fn.l3.decode``.)code")
     .AddOptionalArg("output_layout", "The layout of a window: a permutation of HWC.",
                     TensorLayout("HWC"))
     .AddOptionalArg("pad_output", R"code(Give images of three channels a fourth one: of zeros, or of

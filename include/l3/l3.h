@@ -53,7 +53,8 @@ enum {
   L3_CHECKSUM_MISMATCH = 7,
   L3_OUTPUT_TOO_SMALL = 8,  // the buffer is too small, or max_pixels is
   L3_INVALID_ARGUMENT = 9,
-  L3_OUT_OF_MEMORY = 1000  // memory, or another resource of the machine
+  L3_OUT_OF_MEMORY = 1000,   // memory, or another resource of the machine
+  L3_TYPE_TOO_NARROW = 1001  // the type cannot hold the file's values, and fill_range is not set
 };
 
 // The type of a sample.
@@ -63,10 +64,23 @@ enum {
   L3_UINT16 = 2,
   L3_INT8 = 3,
   L3_INT16 = 4,
-  L3_UINT32 = 5,  // these only come out of l3_decode()
+  L3_UINT32 = 5,  // these and L3_INT64 only come out of l3_decode()
   L3_INT32 = 6,
   L3_FLOAT16 = 7,
-  L3_FLOAT32 = 8
+  L3_FLOAT32 = 8,
+  L3_INT64 = 9
+};
+
+// What becomes of samples in another type than the stored one.
+enum {
+  // An integer type that holds every value of the stored type keeps the numbers. Other types are
+  // filled, as by L3_FILL_RANGE, with two exceptions: labels keep their numbers, and signed samples
+  // go to no integer type that cannot hold them. Labels, and signed samples, that the type cannot
+  // hold give L3_TYPE_TOO_NARROW.
+  L3_FILL_BY_TYPE = 0,
+  // Samples fill the range of the type: floats that from 0 to 1, or -1 to 1 if samples are signed.
+  L3_FILL_RANGE = 1,
+  L3_KEEP_NUMBERS = 2  // numbers stay, saturated
 };
 
 // Which channels come out of l3_decode(). All but the first read channels 0 to 2 of an image with
@@ -158,9 +172,8 @@ typedef struct l3_decode_options {
   // How many threads work, the caller's among them: up to 1024, or L3_ALL_THREADS. 0: 1. The
   // samples do not depend on it.
   uint32_t threads;
-  // L3_AS_STORED, or another type. Samples then fill its range: floats that from 0 to 1, or -1 to 1
-  // if samples are signed; by floats of 32 bits, rounded to the nearest. Label numbers stay what
-  // they are.
+  // L3_AS_STORED, or another type: fill_range says what becomes of the samples. The arithmetic is
+  // that of 32-bit floats, rounded to the nearest.
   uint32_t type;
   uint32_t colors;  // L3_COLORS_...; with channels, or more than four of them, as stored only
   uint32_t layout;  // L3_HWC or L3_CHW
@@ -176,12 +189,13 @@ typedef struct l3_decode_options {
   // file can claim 65,536 pixels. Pixels of more than four channels count once more for each four.
   // 0: 2^28. The format's own limit is 2^31.
   uint64_t max_pixels;
+  uint32_t fill_range;  // L3_FILL_BY_TYPE, L3_FILL_RANGE or L3_KEEP_NUMBERS
 } l3_decode_options;
 
 typedef struct l3_output {
   size_t struct_size;
   uint32_t height, width, channels;  // of the output
-  uint32_t type;                     // L3_UINT8 to L3_FLOAT32
+  uint32_t type;                     // L3_UINT8 to L3_INT64
   uint64_t bytes;                    // what l3_decode() needs, gaps between rows included
   uint64_t row_stride;               // bytes from a row to the next
   uint64_t plane_stride;             // L3_CHW: bytes from a channel to the next; else 0
@@ -197,7 +211,7 @@ typedef struct l3_output {
 // output: set, apart from struct_size; all 0 but bad_tile after an error.
 // Returns what l3_read_info() does; L3_INVALID_ARGUMENT also for a window that is not inside the
 //   image, a channel that it does not have and colors that it cannot have; L3_OUTPUT_TOO_SMALL for
-//   more than max_pixels.
+//   more than max_pixels; L3_TYPE_TOO_NARROW as L3_FILL_BY_TYPE says.
 L3_API l3_status l3_decode_size(const void* file, size_t file_size,
                                 const l3_decode_options* options, l3_output* output);
 

@@ -40,7 +40,10 @@ __all__ = ["Layout", "Mode", "decode", "decode_batch"]
 #: Which channels tensors have. `decode_batch` says what each mode makes.
 Mode = Literal["UNCHANGED", "GRAY", "RGB"]
 
-_DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "float32")
+_DTYPES = (
+    *("uint8", "int8", "uint16", "int16", "uint32", "int32", "int64"),
+    *("float16", "bfloat16", "float32"),
+)
 
 
 def decode(
@@ -67,7 +70,7 @@ def decode(
             `channels`, `threads` and `max_pixels`.
         mode: which channels to make.
         dtype: of the tensor.
-        fill_range: whether values fill the range of `dtype`.
+        fill_range: whether values fill the range of `dtype`; None: `dtype` decides.
         layout: "CHW" or "HWC".
         window: (top, left, height, width), or None for all of the image.
         channels: numbers of channels.
@@ -78,8 +81,8 @@ def decode(
         A tensor of three axes. Packed, not pinned.
 
     Raises:
-        L3Error: the data is damaged, not an L3 file, or too large, or the window is not inside the
-            image; `.status` says how.
+        L3Error: the data is damaged, not an L3 file, or too large, the window is not inside the
+            image, or `dtype` cannot hold its numbers; `.status` says how.
         TypeError, ValueError: an argument is none that this takes.
         RuntimeError: tensors have no memory, as in FakeTensorMode, or PyTorch traces the call.
         ImportError: a GPU is asked for, and this build of l3dali has no CUDA engine.
@@ -159,11 +162,14 @@ def decode_batch(
         device: where the tensors shall be: the CPU, or a GPU that CUDA knows.
         mode: "UNCHANGED" keeps the stored channels, "RGB" and "GRAY" make 3 or 1 of them and drop
             alpha, as `fn.l3.decode` does.
-        dtype: of the tensors: uint8, int8, uint16, int16, uint32, int32, float16 or float32. None:
-            uint8, uint16, int8 or int16, as stored.
-        fill_range: whether values fill the range of a `dtype` that is not the stored one, floats
-            that of 0 to 1, and negative samples -1 to 0, as with `fn.l3.decode`. False: they stay
-            what they are, cut to the type. None: those of colours do, label numbers do not.
+        dtype: of the tensors: uint8, int8, uint16, int16, uint32, int32, int64, float16, bfloat16
+            or float32. None: uint8, uint16, int8 or int16, as stored. An integer type that holds
+            every value of the stored type keeps the numbers. Other types rescale, floats to 0 to 1
+            (negative samples to -1 to 0). Signed images refuse narrower and unsigned integer types,
+            and labels any type that cannot hold them; labels never rescale. bfloat16 is float32
+            rounded once, and takes memory for both while it is made.
+        fill_range: overrides that. True: values fill the range of `dtype`, as with `fn.l3.decode`.
+            False: they keep their numbers and saturate.
         layout: "CHW" or "HWC". Images of one channel have its axis too.
         windows: a window (top, left, height, width) for each item, or None for all of that image.
         channels: numbers of channels, as `l3dali.decode` takes them; needs the mode "UNCHANGED", as
@@ -249,7 +255,11 @@ def _decode(
         batch.decode(addresses, row_strides=None, threads=count)
     else:
         gpu.decode(batch, addresses, count)
-    return tensors
+    if dtype != torch.bfloat16:
+        return tensors
+    if isinstance(tensors, torch.Tensor):
+        return tensors.to(dtype)
+    return [tensor.to(dtype) for tensor in tensors]
 
 
 def _is_tracing() -> bool:

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "base/parallel.h"
@@ -26,6 +27,9 @@ static_assert(L3_TRUNCATED == static_cast<l3_status>(Status::kTruncated) &&
 static_assert(L3_UINT16 - L3_UINT8 == static_cast<int>(SampleType::kUint16) &&
               L3_INT16 - L3_UINT8 == static_cast<int>(SampleType::kInt16));
 
+// Of this interface alone.
+constexpr Status kTypeTooNarrow = static_cast<Status>(L3_TYPE_TOO_NARROW);
+
 constexpr uint32_t kMaxThreads = 1024;
 constexpr uint64_t kDefaultMaxPixels = uint64_t{1} << 28;
 constexpr uint32_t kDefaultEffort = 5;
@@ -34,7 +38,7 @@ constexpr size_t kMaxStructBytes = 4096;
 // The types of l3.h from L3_UINT8 on.
 constexpr OutputType kTypes[] = {OutputType::kU8,  OutputType::kU16, OutputType::kI8,
                                  OutputType::kI16, OutputType::kU32, OutputType::kI32,
-                                 OutputType::kF16, OutputType::kF32};
+                                 OutputType::kF16, OutputType::kF32, OutputType::kI64};
 constexpr Colors kColors[] = {Colors::kStored, Colors::kRgb,      Colors::kBgr,
                               Colors::kGray,   Colors::kRgbAlpha, Colors::kGrayAlpha};
 constexpr EncodeMode kCodings[] = {EncodeMode::kRans, EncodeMode::kPacked, EncodeMode::kStored};
@@ -158,12 +162,15 @@ Status PlanChannels(const l3_decode_options& options, const ImageInfo& info, Ten
   }
   const OutputType type =
       options.type == L3_AS_STORED ? StoredType(info) : kTypes[options.type - L3_UINT8];
+  std::optional<bool> fills_range;
+  if (options.fill_range != L3_FILL_BY_TYPE) fills_range = options.fill_range == L3_FILL_RANGE;
+  if (!RefuseType(info, type, fills_range).empty()) return kTypeTooNarrow;
   if (!IsWide(info, chosen)) {
-    PlanPixels(info, kColors[options.colors], type, &plan->output);
+    PlanPixels(info, kColors[options.colors], type, &plan->output, fills_range);
   } else if (options.colors != L3_COLORS_AS_STORED) {
     return Status::kInvalidArgument;
   } else {
-    PlanWidePixels(info, chosen, type, plan);
+    PlanWidePixels(info, chosen, type, plan, fills_range);
   }
   return Status::kOk;
 }
@@ -195,8 +202,9 @@ Status PlanMemory(const l3_decode_options& options, const Region& region, Decode
 Status PlanDecode(const void* file, size_t file_size, const l3_decode_options& options,
                   DecodePlan* plan) {
   if ((file == nullptr && file_size != 0) || !ReadThreads(options.threads, &plan->threads) ||
-      options.type > L3_FLOAT32 || options.colors > L3_COLORS_GRAY_ALPHA ||
-      options.layout > L3_CHW || options.channel_count > kMaxImageChannels ||
+      options.type > L3_INT64 || options.fill_range > L3_KEEP_NUMBERS ||
+      options.colors > L3_COLORS_GRAY_ALPHA || options.layout > L3_CHW ||
+      options.channel_count > kMaxImageChannels ||
       (options.channels == nullptr) != (options.channel_count == 0)) {
     return Status::kInvalidArgument;
   }
@@ -317,11 +325,16 @@ const char* l3_version(void) {
 
 const char* l3_status_name(l3_status status) {
   if (status == L3_OUT_OF_MEMORY) return "kOutOfMemory";
+  if (status == L3_TYPE_TOO_NARROW) return "kTypeTooNarrow";
   return l3::StatusName(static_cast<l3::Status>(status));
 }
 
 const char* l3_status_message(l3_status status) {
   if (status == L3_OUT_OF_MEMORY) return "memory, or another resource of the machine, ran out";
+  if (status == L3_TYPE_TOO_NARROW) {
+    return "the type cannot hold all values of the file's type: ask for a wider type, or set "
+           "fill_range to L3_FILL_RANGE (rescale) or to L3_KEEP_NUMBERS (saturate)";
+  }
   return l3::StatusMessage(static_cast<l3::Status>(status));
 }
 

@@ -16,7 +16,8 @@
 
 namespace l3 {
 
-enum class OutputType : uint8_t { kU8, kI8, kU16, kI16, kU32, kI32, kF16, kF32 };
+enum class OutputType : uint8_t { kU8, kI8, kU16, kI16, kU32, kI32, kF16, kF32, kI64 };
+constexpr uint32_t kOutputTypes = 9;
 
 L3_HOST_DEVICE constexpr uint32_t OutputBytes(OutputType type) {
   switch (type) {
@@ -25,6 +26,7 @@ L3_HOST_DEVICE constexpr uint32_t OutputBytes(OutputType type) {
     case OutputType::kU16:
     case OutputType::kI16:
     case OutputType::kF16: return 2;
+    case OutputType::kI64: return 8;
     default: return 4;
   }
 }
@@ -302,6 +304,11 @@ struct OutputTraits<OutputType::kI32> {
   static constexpr int64_t kMin = INT32_MIN, kMax = INT32_MAX;
 };
 template <>
+struct OutputTraits<OutputType::kI64> {
+  using Type = int64_t;
+  static constexpr int64_t kMin = INT64_MIN, kMax = INT64_MAX;
+};
+template <>
 struct OutputTraits<OutputType::kF16> {
   using Type = uint16_t;
 };
@@ -343,6 +350,7 @@ L3_HOST_DEVICE inline void StoreValue(OutputType type, float value, uint8_t* pla
     case OutputType::kI32: return StoreValueAs<OutputType::kI32>(value, place);
     case OutputType::kF16: return StoreValueAs<OutputType::kF16>(value, place);
     case OutputType::kF32: return StoreValueAs<OutputType::kF32>(value, place);
+    case OutputType::kI64: return StoreValueAs<OutputType::kI64>(value, place);
   }
 }
 

@@ -99,7 +99,7 @@ size_t ScratchBytes(const ImageInfo& info) {
 template <uint32_t kBytes>
 void FillBands(const OutputPlan& plan) {
   for (uint32_t c = 0; c < plan.channels; ++c) {
-    alignas(4) uint8_t value[4];
+    alignas(8) uint8_t value[8];
     StoreValue(plan.type, plan.fill[c], value);
     for (uint32_t i = 0; i < kBorderBands; ++i) {
       const BorderBand band = GetBorderBand(plan, i);
@@ -426,6 +426,7 @@ void FillBorder(const OutputPlan& plan) {
   switch (OutputBytes(plan.type)) {
     case 1: return FillBands<1>(plan);
     case 2: return FillBands<2>(plan);
+    case 8: return FillBands<8>(plan);
     default: return FillBands<4>(plan);
   }
 }

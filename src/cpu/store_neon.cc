@@ -56,6 +56,11 @@ inline void ConvertFloats(const Floats& v, OutputValueType<kType>* out) {
   } else if constexpr (kType == OutputType::kU32) {
     vst1q_u32(out, vcvtaq_u32_f32(v.low));
     vst1q_u32(out + 4, vcvtaq_u32_f32(v.high));
+  } else if constexpr (kType == OutputType::kI64) {
+    vst1q_s64(out, vcvtaq_s64_f64(vcvt_f64_f32(vget_low_f32(v.low))));
+    vst1q_s64(out + 2, vcvtaq_s64_f64(vcvt_high_f64_f32(v.low)));
+    vst1q_s64(out + 4, vcvtaq_s64_f64(vcvt_f64_f32(vget_low_f32(v.high))));
+    vst1q_s64(out + 6, vcvtaq_s64_f64(vcvt_high_f64_f32(v.high)));
   } else {
     const int32x4_t low = vcvtaq_s32_f32(v.low);
     const int32x4_t high = vcvtaq_s32_f32(v.high);
@@ -95,7 +100,7 @@ using neon::Interleave;
 using Block = uint8x16_t;
 using BlockHalf = uint8x16_t;  // all of it
 template <typename Value>
-constexpr uint32_t kMostLanes = sizeof(Value) == 4 ? 4 : 8;
+constexpr uint32_t kMostLanes = sizeof(Value) == 1 ? 8 : 16 / sizeof(Value);
 
 inline Block LoadBlock(const void* values) { return vld1q_u8(static_cast<const uint8_t*>(values)); }
 inline BlockHalf HalfOf(Block v, uint32_t) { return v; }
@@ -105,6 +110,8 @@ inline Block ZipLow(Block a, Block b) {
     return vzip1q_u8(a, b);
   } else if constexpr (kBytes == 2) {
     return vreinterpretq_u8_u16(vzip1q_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)));
+  } else if constexpr (kBytes == 8) {
+    return vreinterpretq_u8_u64(vzip1q_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
   } else {
     return vreinterpretq_u8_u32(vzip1q_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)));
   }
@@ -115,6 +122,8 @@ inline Block ZipHigh(Block a, Block b) {
     return vzip2q_u8(a, b);
   } else if constexpr (kBytes == 2) {
     return vreinterpretq_u8_u16(vzip2q_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)));
+  } else if constexpr (kBytes == 8) {
+    return vreinterpretq_u8_u64(vzip2q_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
   } else {
     return vreinterpretq_u8_u32(vzip2q_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)));
   }

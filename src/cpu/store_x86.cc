@@ -127,6 +127,14 @@ L3_STORE inline __m256i Round(Floats v, float min, float max) {
                           _mm256_castps_si256(down));
 }
 
+// Whether all values are between -2^30 and 2^30; NaNs are not.
+constexpr float kInt32Bound = 1u << 30;
+L3_STORE inline bool FitInInt32(Floats v) {
+  const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), v);
+  return _mm256_movemask_ps(_mm256_cmp_ps(magnitude, _mm256_set1_ps(kInt32Bound), _CMP_LT_OQ)) ==
+         0xFF;
+}
+
 // ConvertValue of eight values.
 template <OutputType kType>
 L3_STORE inline void ConvertFloats(Floats v, OutputValueType<kType>* out) {
@@ -148,6 +156,17 @@ L3_STORE inline void ConvertFloats(Floats v, OutputValueType<kType>* out) {
       const __m128i bytes =
           kType == OutputType::kU8 ? _mm_packus_epi16(words, words) : _mm_packs_epi16(words, words);
       _mm_storel_epi64(reinterpret_cast<__m128i*>(out), bytes);
+    }
+  } else if (FitInInt32(v)) {
+    constexpr float kMin = kType == OutputType::kU32 ? 0 : -kInt32Bound;
+    const __m256i rounded = Round(v, kMin, kInt32Bound);
+    if constexpr (sizeof(Value) == 4) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), rounded);
+    } else {
+      const __m128i low = _mm256_castsi256_si128(rounded);
+      const __m128i high = _mm256_extracti128_si256(rounded, 1);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_cvtepi32_epi64(low));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 4), _mm256_cvtepi32_epi64(high));
     }
   } else {
     float values[kFloats];
@@ -190,7 +209,7 @@ L3_STORE void Interleave(const Value* const* values, uint32_t channels, uint32_t
 using Block = __m256i;
 using BlockHalf = __m128i;
 template <typename Value>
-constexpr uint32_t kMostLanes = sizeof(Value) == 4 ? 4 : 8;
+constexpr uint32_t kMostLanes = sizeof(Value) == 1 ? 8 : 16 / sizeof(Value);
 
 L3_STORE inline Block LoadBlock(const void* values) { return x86::Load(values); }
 L3_STORE inline BlockHalf HalfOf(Block v, uint32_t half) {
@@ -200,11 +219,13 @@ L3_STORE inline BlockHalf HalfOf(Block v, uint32_t half) {
 template <uint32_t kBytes>
 L3_STORE inline Block ZipLow(Block a, Block b) {
   if constexpr (kBytes == 1) return _mm256_unpacklo_epi8(a, b);
+  if constexpr (kBytes == 8) return _mm256_unpacklo_epi64(a, b);
   return kBytes == 2 ? _mm256_unpacklo_epi16(a, b) : _mm256_unpacklo_epi32(a, b);
 }
 template <uint32_t kBytes>
 L3_STORE inline Block ZipHigh(Block a, Block b) {
   if constexpr (kBytes == 1) return _mm256_unpackhi_epi8(a, b);
+  if constexpr (kBytes == 8) return _mm256_unpackhi_epi64(a, b);
   return kBytes == 2 ? _mm256_unpackhi_epi16(a, b) : _mm256_unpackhi_epi32(a, b);
 }
 // The field of so many bytes with this number.

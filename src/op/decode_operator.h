@@ -46,12 +46,13 @@ inline OutputType ParseType(dali::DALIDataType type) {
     case DALI_INT16: return OutputType::kI16;
     case DALI_UINT32: return OutputType::kU32;
     case DALI_INT32: return OutputType::kI32;
+    case DALI_INT64: return OutputType::kI64;
     case DALI_FLOAT16: return OutputType::kF16;
     case DALI_FLOAT: return OutputType::kF32;
     default:
       DALI_FAIL(
           dali::make_string("`dtype` is one of uint8, int8, uint16, int16, uint32, int32, "
-                            "float16 and float, got ",
+                            "int64, float16 and float, got ",
                             type, "."));
   }
 }
@@ -64,6 +65,7 @@ inline dali::DALIDataType DaliType(OutputType type) {
     case OutputType::kI16: return DALI_INT16;
     case OutputType::kU32: return DALI_UINT32;
     case OutputType::kI32: return DALI_INT32;
+    case OutputType::kI64: return DALI_INT64;
     case OutputType::kF16: return DALI_FLOAT16;
     case OutputType::kF32: break;
   }
@@ -132,10 +134,13 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   }
   virtual bool IsMirrored(const dali::Workspace&, int) { return false; }
   // Says which `dtype` an image of 8 or 16 bits allows, if not all.
-  virtual const char* TypeAdvice() const { return ""; }
+  virtual const char* TypeAdvice() const {
+    return " (photographs of 8 and of 16 bits need `fill_range=True` with it)";
+  }
   // May change the channels of a sample that does not fit to what would.
   virtual void PlanSamplePixels(const dali::Workspace& ws, int sample, bool, ImageInfo* info,
                                 TensorPlan* plan, std::string* misfit) {
+    RequireType(ws, sample, *info, misfit);
     if (MakesColors(ws, sample, info, misfit)) {
       return PlanPixels(*info, colors_, type_, &plan->output, fill_range_);
     }
@@ -160,6 +165,14 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     }
     info->channels = 3;
     return true;
+  }
+
+  // The string gets the reason if nothing decides what `dtype` makes of a sample's numbers.
+  void RequireType(const dali::Workspace& ws, int sample, const ImageInfo& info,
+                   std::string* misfit) const {
+    const std::string refusal = RefuseType(info, type_, fill_range_);
+    if (refusal.empty() || !misfit->empty()) return;
+    *misfit = dali::make_string(Name(ws, sample), refusal, ".");
   }
 
   // A sample as messages name it.

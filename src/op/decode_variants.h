@@ -110,6 +110,8 @@ class NormalizingOperator : public DecodeOperator<Backend> {
       DALI_ENFORCE(MakeNormalization(Values(mean_, sample), Values(std_, sample), scale_, shift_,
                                      &normalization),
                    "`mean` and `std` have as many values, or one of them has one.");
+      // What is normalized has other values than the file.
+      if (normalization.subtract.empty()) this->RequireType(ws, sample, *info, misfit);
     }
     const auto plan_pixels = [&] {
       *plan = TensorPlan{};

@@ -20,8 +20,38 @@ double MaxValue(OutputType type) {
     case OutputType::kI16: return 0x7FFF;
     case OutputType::kU32: return 0xFFFFFFFF;
     case OutputType::kI32: return 0x7FFFFFFF;
+    case OutputType::kI64: return 0x1p63;  // what floats have in place of 2^63 - 1
     default: return 1;
   }
+}
+
+// Between which numbers the type has all integers.
+struct Integers {
+  int64_t min, max;
+};
+template <OutputType kType>
+constexpr Integers IntegersOf() {
+  return {OutputTraits<kType>::kMin, OutputTraits<kType>::kMax};
+}
+Integers IntegersOf(OutputType type) {
+  switch (type) {
+    case OutputType::kU8: return IntegersOf<OutputType::kU8>();
+    case OutputType::kI8: return IntegersOf<OutputType::kI8>();
+    case OutputType::kU16: return IntegersOf<OutputType::kU16>();
+    case OutputType::kI16: return IntegersOf<OutputType::kI16>();
+    case OutputType::kU32: return IntegersOf<OutputType::kU32>();
+    case OutputType::kI32: return IntegersOf<OutputType::kI32>();
+    case OutputType::kI64: return IntegersOf<OutputType::kI64>();
+    case OutputType::kF16: return {-(1 << 11), 1 << 11};
+    default: return {-(1 << 24), 1 << 24};
+  }
+}
+
+// Whether the type has every value of the file's.
+bool HoldsSamples(const ImageInfo& info, OutputType type) {
+  const Integers stored = IntegersOf(StoredType(info));
+  const Integers held = IntegersOf(type);
+  return held.min <= stored.min && stored.max <= held.max;
 }
 
 // What DALI multiplies samples by, in float as it does.
@@ -139,9 +169,30 @@ bool IsWide(const ImageInfo& info, const ChosenChannels& chosen) {
   return info.channels > kMaxChannels || !chosen.empty();
 }
 
+const char* TypeName(OutputType type) {
+  constexpr const char* kNames[kOutputTypes] = {"uint8", "int8",    "uint16",  "int16", "uint32",
+                                                "int32", "float16", "float32", "int64"};
+  return kNames[static_cast<uint8_t>(type)];
+}
+
+std::string RefuseType(const ImageInfo& info, OutputType type, std::optional<bool> fills_range,
+                       const char* name) {
+  const bool labels = info.meaning == Meaning::kLabels;
+  const bool must_fit = labels || (info.is_signed() && !IsFloat(type));
+  if (fills_range || !must_fit || HoldsSamples(info, type)) return "";
+  const std::string asked = name == nullptr ? TypeName(type) : name;
+  return std::string(" holds ") + TypeName(StoredType(info)) + (labels ? " labels" : " samples") +
+         ", and " + asked +
+         " cannot hold all of their values: ask for a wider dtype, for fill_range=True, which "
+         "rescales them to the range of " +
+         asked + ", or for fill_range=False, which keeps the numbers and saturates";
+}
+
 void PlanPixels(const ImageInfo& info, Colors colors, OutputType type, OutputPlan* plan,
                 std::optional<bool> fills_range) {
-  const bool fills = fills_range.value_or(info.meaning == Meaning::kColor);
+  const bool keeps =
+      info.meaning == Meaning::kLabels || (!IsFloat(type) && HoldsSamples(info, type));
+  const bool fills = fills_range.value_or(!keeps);
   const OutputType range = fills ? type : StoredType(info);
   plan->type = type;
   PlanSources(info, colors, plan);

@@ -29,9 +29,19 @@ int32_t FindMissing(const ImageInfo& info, const ChosenChannels& chosen);
 // Whether an output of them, or of all that the image has, takes a wide plan: those below.
 bool IsWide(const ImageInfo& info, const ChosenChannels& chosen);
 
-// Sets what `plan` does with samples, as decoders.image does: where `type` is not the
-// stored one, values fill its range (floats that of 0 to 1). Without `fills_range` they stay what
-// they are, cut to the type. By default colours fill it and label numbers do not.
+// The name of a type in NumPy and PyTorch.
+const char* TypeName(OutputType type);
+
+// The second half of a sentence, behind the file's name: why nothing decides what becomes of
+// samples in `type`. That is so if labels may not fit, or signed samples an integer type, and the
+// caller gives no `fills_range`. Else empty. The sentence calls the type `name`, if there is one.
+std::string RefuseType(const ImageInfo& info, OutputType type, std::optional<bool> fills_range,
+                       const char* name = nullptr);
+
+// Sets what `plan` does with samples. With `fills_range`, values fill the range of `type`, as
+// decoders.image has it (floats that of 0 to 1). Without, they stay what they are, cut to the type.
+// By default labels stay what they are, and so do images in an integer type that holds every value
+// of the stored one; other types are filled.
 void PlanPixels(const ImageInfo& info, Colors colors, OutputType type, OutputPlan* plan,
                 std::optional<bool> fills_range = std::nullopt);
 

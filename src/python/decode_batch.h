@@ -25,24 +25,12 @@
 
 namespace l3 {
 
-// The types of outputs, by their names in NumPy and PyTorch.
-constexpr std::pair<const char*, OutputType> kOutputTypes[] = {
-    {"uint8", OutputType::kU8},    {"int8", OutputType::kI8},    {"uint16", OutputType::kU16},
-    {"int16", OutputType::kI16},   {"uint32", OutputType::kU32}, {"int32", OutputType::kI32},
-    {"float16", OutputType::kF16}, {"float32", OutputType::kF32}};
-
+// By its name in NumPy and PyTorch.
 inline OutputType OutputTypeOf(const std::string& name) {
-  for (const auto& [known, type] : kOutputTypes) {
-    if (name == known) return type;
+  for (uint32_t i = 0; i < kOutputTypes; ++i) {
+    if (name == TypeName(static_cast<OutputType>(i))) return static_cast<OutputType>(i);
   }
   throw py::value_error("no type of outputs: " + name);
-}
-
-inline const char* NameOf(OutputType type) {
-  for (const auto& [name, known] : kOutputTypes) {
-    if (type == known) return name;
-  }
-  return "";
 }
 
 // What becomes of every image of a batch.
@@ -54,6 +42,7 @@ struct DecodeOptions {
   uint64_t max_pixels;  // of an output, of up to four channels each
   bool names_items;     // in errors
   std::optional<bool> fills_range;  // as PlanPixels() takes it
+  bool is_bfloat16;  // the caller rounds values of `type`, float32, to that
 };
 
 // Holds the items while it lives. Two threads must not use it at once.
@@ -115,7 +104,7 @@ class DecodeBatch {
   // The name of each output's type.
   std::vector<std::string> types() const {
     std::vector<std::string> types;
-    for (const TensorPlan& plan : plans_) types.push_back(NameOf(plan.output.type));
+    for (const TensorPlan& plan : plans_) types.push_back(TypeName(plan.output.type));
     return types;
   }
 
@@ -209,6 +198,13 @@ class DecodeBatch {
   void PlanChannels(size_t i, const DecodeOptions& options, TensorPlan* plan) {
     const ImageInfo& info = views_[i].info;
     const OutputType type = options.type.value_or(StoredType(info));
+    // bfloat16 has the integers up to 256: those of all samples that float16 has, too.
+    const std::string refusal =
+        options.is_bfloat16 ? RefuseType(info, OutputType::kF16, options.fills_range, "bfloat16")
+                            : RefuseType(info, type, options.fills_range);
+    if (!refusal.empty()) {
+      ThrowL3Error(Status::kInvalidArgument, "the image" + refusal, IndexOf(i));
+    }
     if (!IsWide(info, options.channels)) {
       return PlanPixels(info, options.colors, type, &plan->output, options.fills_range);
     }
@@ -242,16 +238,16 @@ class DecodeBatch {
 inline py::class_<DecodeBatch> BindDecodeBatch(py::module_& m) {
   const auto make = [](const std::vector<py::buffer>& items,
                        const std::vector<DecodeBatch::MaybeWindow>& windows,
-                       const std::string& colors, const std::optional<std::string>& type,
+                       const std::string& colors, const std::optional<std::string>& dtype,
                        bool channels_first, uint64_t max_pixels, bool names_items,
                        const std::vector<int64_t>& channels, std::optional<bool> fills_range) {
     DecodeOptions options = {Colors::kStored, {},          std::nullopt, channels_first,
-                             max_pixels,      names_items, fills_range};
+                             max_pixels,      names_items, fills_range,  dtype == "bfloat16"};
     const std::string wrong = ParseChannels(channels, &options.channels);
     if (!wrong.empty()) throw py::value_error(wrong);
     if (colors == "RGB") options.colors = Colors::kRgb;
     if (colors == "GRAY") options.colors = Colors::kGray;
-    if (type) options.type = OutputTypeOf(*type);
+    if (dtype) options.type = OutputTypeOf(options.is_bfloat16 ? "float32" : *dtype);
     return std::make_unique<DecodeBatch>(items, windows, options);
   };
   return py::class_<DecodeBatch>(m, "DecodeBatch", py::module_local())

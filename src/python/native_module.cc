@@ -271,7 +271,7 @@ py::dict Info(const py::buffer& data) {
   result["height"] = info.height_px;
   result["channels"] = info.channels;
   result["bit_depth"] = info.sample_bits();
-  result["dtype"] = NameOf(StoredType(info));
+  result["dtype"] = TypeName(StoredType(info));
   result["used_bits"] = info.used_bits;
   result["shift"] = info.shift;
   result["tile_width"] = 1u << info.tile_width_log2;

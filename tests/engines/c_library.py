@@ -22,13 +22,15 @@ from typing import Any
 _ROOT = Path(__file__).resolve().parents[2]
 C_TYPES = (
     *("as stored", "uint8", "uint16", "int8", "int16"),
-    *("uint32", "int32", "float16", "float32"),
+    *("uint32", "int32", "float16", "float32", "int64"),
 )
 COLORS = ("as stored", "RGB", "BGR", "GRAY", "RGBA", "GRAY_ALPHA")
 LAYOUTS = ("HWC", "CHW")
 C_CODINGS = ("rans", "packed", "stored")
 NO_TILE = 0xFFFFFFFF
-OK, TRUNCATED, OUTPUT_TOO_SMALL, INVALID_ARGUMENT, OUT_OF_MEMORY = 0, 1, 8, 9, 1000
+OK, TRUNCATED, OUTPUT_TOO_SMALL, INVALID_ARGUMENT = 0, 1, 8, 9
+OUT_OF_MEMORY, TYPE_TOO_NARROW = 1000, 1001
+FILL_RANGE = {None: 0, True: 1, False: 2}  # as Python's decoders take it
 
 
 class Bytes(Structure):
@@ -82,6 +84,7 @@ class DecodeOptions(Sized):
         ("channel_count", c_size_t),
         ("row_stride", c_size_t),
         ("max_pixels", c_uint64),
+        ("fill_range", c_uint32),
     ]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-TYPES = ("u1", "i1", "u2", "i2", "u4", "i4", "f2", "f4")  # in the order of OutputType
+TYPES = ("u1", "i1", "u2", "i2", "u4", "i4", "f2", "f4", "i8")  # in the order of OutputType
 SELECT, SCALE, MIX = range(3)  # PixelOp
 FILL, LUMA = 0xFF, 0xFE  # sources that no image has
 LUMA_WEIGHTS, LUMA_SCALE = (9797, 19234, 3737), 32768
@@ -116,7 +116,59 @@ def convert(values: Floats, kind: str) -> Samples:
         return values.astype(f"<{kind}")
     limits = np.iinfo(kind)
     numbers = np.clip(np.nan_to_num(values.astype(np.float64), nan=0.0), limits.min, limits.max)
-    return np.copysign(np.floor(np.abs(numbers) + 0.5), numbers).astype(f"<{kind}")
+    rounded = np.copysign(np.floor(np.abs(numbers) + 0.5), numbers)
+    is_top = rounded >= limits.max  # of int64 no float is the greatest number
+    whole: Samples = np.where(is_top, 0, rounded).astype(f"<{kind}")
+    whole[is_top] = limits.max
+    return whole
+
+
+def rule(stored: str, asked: str, *, labels: bool) -> str:
+    """What becomes of samples in another type without `fill_range`, by their types alone.
+
+    The table in docs/operators.md has these words.
+    """
+    limits, target = np.iinfo(stored), np.dtype(asked)
+    if target.kind == "f":
+        most = 2 ** (np.finfo(target).nmant + 1)
+        holds = max(-limits.min, limits.max) <= most
+    else:
+        holds = np.iinfo(target).min <= limits.min and limits.max <= np.iinfo(target).max
+    if holds and (labels or target.kind != "f"):
+        return "number"
+    if labels or (limits.min < 0 and target.kind != "f"):
+        return "error"
+    return "scaled"
+
+
+def becomes(
+    image: Samples, asked: str, *, labels: bool, fill_range: bool | None, normalizes: bool = False
+) -> Samples | None:
+    """What a decoder makes of an image in another type; None if it refuses.
+
+    Args:
+        image: the samples as stored.
+        asked: NumPy's name of the type.
+        labels: whether the samples are label numbers.
+        fill_range: as the decoders take it.
+        normalizes: whether the decoder takes `mean` and `std`; they are 0 and 1.
+    """
+    stored = image.dtype.name
+    if fill_range is None:
+        of_types = rule(stored, asked, labels=labels)
+        if of_types == "error":
+            return None
+        fill_range = of_types == "scaled" and not normalizes
+    values = image.astype(np.float32)
+    if fill_range and asked != stored:
+        values = values * (white(asked) / white(stored))
+    with np.errstate(over="ignore"):
+        return convert(values, np.dtype(asked).str[1:])
+
+
+def white(dtype: str) -> Any:
+    """The value of white, a float32."""
+    return np.float32(1 if np.dtype(dtype).kind == "f" else np.iinfo(dtype).max)
 
 
 def lay_out(rng: Generator, plan: Plan) -> None:

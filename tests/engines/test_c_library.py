@@ -19,12 +19,15 @@ from c_library import (
     C_CODINGS,
     C_TYPES,
     COLORS,
+    FILL_RANGE,
     INVALID_ARGUMENT,
     LAYOUTS,
     NO_TILE,
     OK,
+    OUT_OF_MEMORY,
     OUTPUT_TOO_SMALL,
     TRUNCATED,
+    TYPE_TOO_NARROW,
     Bytes,
     DecodeOptions,
     EncodeOptions,
@@ -39,7 +42,7 @@ from c_library import (
 from engines import GAP, ROOT, Outcome, Samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from output_plans import FILL, LUMA, LUMA_SCALE, SCALE, SELECT, Plan, convert
+from output_plans import FILL, LUMA, LUMA_SCALE, SCALE, SELECT, Plan, becomes, convert
 from reference_decoder import STATUS_NAMES
 from stream_builder import Stream, constant_tile, repair
 
@@ -156,8 +159,9 @@ def test_header_is_what_ctypes_calls() -> None:
         "L3" + re.sub("[A-Z]", lambda match: "_" + match[0], name[1:]).upper(): i
         for i, name in enumerate(STATUS_NAMES)
     }
-    others = {"L3_OUT_OF_MEMORY": 1000}
-    assert numbers == types | codings | layouts | colors | statuses | others
+    ranges = {"L3_FILL_BY_TYPE": 0, "L3_FILL_RANGE": 1, "L3_KEEP_NUMBERS": 2}
+    others = {"L3_OUT_OF_MEMORY": OUT_OF_MEMORY, "L3_TYPE_TOO_NARROW": TYPE_TOO_NARROW}
+    assert numbers == types | codings | layouts | colors | ranges | statuses | others
 
 
 def test_version_is_the_project_s() -> None:
@@ -170,8 +174,9 @@ def test_statuses_have_names_and_messages() -> None:
     lib = library()
     assert [lib.l3_status_name(i).decode() for i in range(10)] == list(STATUS_NAMES)
     assert lib.l3_status_name(1000) == b"kOutOfMemory"
-    assert len({lib.l3_status_message(i) for i in [*range(10), 1000]}) == 11
-    for number in (10, 999, 1001, 0xFFFFFFFF):
+    assert lib.l3_status_name(1001) == b"kTypeTooNarrow"
+    assert len({lib.l3_status_message(i) for i in [*range(10), 1000, 1001]}) == 12
+    for number in (10, 999, 1002, 0xFFFFFFFF):
         assert lib.l3_status_name(number) == lib.l3_status_message(number) == b"unknown status"
 
 
@@ -287,22 +292,21 @@ def test_channels(chosen: list[int]) -> None:
     np.testing.assert_array_equal(decoded.samples, image[CUT][..., chosen])
 
 
-def _white(dtype: str) -> Any:
-    return np.float32(1 if dtype.startswith("float") else np.iinfo(dtype).max)
-
-
+@pytest.mark.parametrize("labels", [False, True])
 @pytest.mark.parametrize("wanted", C_TYPES[1:])
 @pytest.mark.parametrize("stored", C_TYPES[1:5])
 @pytest.mark.parametrize("channels", [3, 6])
-def test_types_fill_their_range(stored: str, wanted: str, channels: int) -> None:
+def test_types(stored: str, wanted: str, channels: int, labels: bool) -> None:
     image = _image(channels, stored)
-    kind = np.dtype(wanted).str[1:]
-    decoded = decode(l3dali.encode(image), options_of(type=C_TYPES.index(wanted)))
-    assert decoded.status == OK
-    values = image.astype(np.float32)
-    if wanted != stored:
-        values = values * (_white(wanted) / _white(stored))
-    np.testing.assert_array_equal(decoded.samples, convert(values, kind))
+    data = l3dali.encode(image, labels=labels)
+    for fill_range, number in FILL_RANGE.items():
+        options = options_of(type=C_TYPES.index(wanted), fill_range=number)
+        decoded = decode(data, options)
+        expected = becomes(image, wanted, labels=labels, fill_range=fill_range)
+        if expected is None:
+            assert decoded.status == TYPE_TOO_NARROW
+        else:
+            np.testing.assert_array_equal(decoded.samples, expected)
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
@@ -363,6 +367,7 @@ DATA = l3dali.encode(_image(3, "uint8"))
         {"threads": 1025},
         {"type": len(C_TYPES)},
         {"colors": len(COLORS)},
+        {"fill_range": 3},
         {"layout": 2},
         {"window": Window(0, 0, 0, 5)},
         {"window": Window(0, 0, 5, 0)},

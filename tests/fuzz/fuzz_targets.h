@@ -123,7 +123,8 @@ inline l3_decode_options RandomOptions(const l3_info& info, std::mt19937* random
   l3_decode_options options = {};
   options.struct_size = sizeof(options);
   options.threads = 1 + below(2);
-  options.type = below(2) == 0 ? below(L3_FLOAT32 + 1) : uint32_t{L3_AS_STORED};
+  options.type = below(2) == 0 ? below(L3_INT64 + 1) : uint32_t{L3_AS_STORED};
+  options.fill_range = L3_FILL_RANGE + below(2);
   options.layout = below(L3_CHW + 1);
   if (below(4) != 0) {
     l3_window& window = options.window;
@@ -156,7 +157,7 @@ inline std::string CheckOptions(const uint8_t* data, size_t size, const l3_info&
   output.struct_size = sizeof(output);
   if (l3_decode_size(file.data(), size, &options, &output) != L3_OK) return "options are refused";
   if (random() % 2 == 0) {  // rows apart
-    options.row_stride = output.row_stride + 4 * (random() % 40);
+    options.row_stride = output.row_stride + 8 * (random() % 40);
     if (l3_decode_size(file.data(), size, &options, &output) != L3_OK) return "rows apart";
   }
   if (output.bytes > limits.image_bytes) return "";
@@ -239,7 +240,7 @@ inline L3TestPlan RandomPlan(const l3_info& info, uint64_t seed, size_t* output_
       *side = below(5);
     }
   }
-  plan.type = below(8);
+  plan.type = below(kOutputTypes);
   plan.op = below(3);
   const bool is_wide = info.channels > kMaxChannels;  // such plans name different channels of many
   if (is_wide) plan.op = below(2);
@@ -331,7 +332,7 @@ inline Plans RandomPlans(const l3_info& info, uint64_t seed) {
     const uint64_t number = i != 0 && random() % 4 == 0 ? i - 1 : i;
     size_t bytes = 0;
     L3TestPlan plan = RandomPlan(info, seed + number, &bytes);
-    const size_t begin = (end + 3) / 4 * 4;
+    const size_t begin = (end + 7) / 8 * 8;
     if (begin + bytes > limits.image_bytes) break;
     plan.data_offset += begin;
     end = begin + bytes;

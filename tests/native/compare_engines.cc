@@ -261,7 +261,7 @@ Output MakeOutput(const ImageInfo& info, Store store, std::mt19937* random) {
   }
 
   plan.op = static_cast<PixelOp>(below(3));
-  plan.type = static_cast<OutputType>(below(8));
+  plan.type = static_cast<OutputType>(below(kOutputTypes));
   plan.channels = plan.op == PixelOp::kMix ? 3 : static_cast<uint8_t>(1 + below(kMaxChannels));
   for (uint8_t& source : plan.source) source = static_cast<uint8_t>(below(info.channels));
   if (plan.op != PixelOp::kMix) {
