@@ -50,6 +50,29 @@ sample of the batch. Every operator of DALI takes `bytes_per_sample_hint`, `pres
 they are left out here.
 """
 
+TYPES = """## Types of the output
+
+An integer `dtype` that holds every value of the stored type keeps the numbers; other types rescale as
+`fn.decoders.image` does; signed images refuse narrower and unsigned types, labels any type that cannot
+hold them; labels, and operators with `mean` and `std`, never rescale; `fill_range` overrides.
+
+| stored | `uint8` | `int8` | `uint16` | `int16` | `uint32` | `int32` | `int64` | `float16` | `float32` |
+|---|---|---|---|---|---|---|---|---|---|
+| uint8 | number | scaled | number | number | number | number | number | scaled | scaled |
+| int8 | error | number | error | number | error | number | number | scaled | scaled |
+| uint16 | scaled | scaled | number | scaled | number | number | number | scaled | scaled |
+| int16 | error | error | error | number | error | number | number | scaled | scaled |
+| uint8 labels | number | error | number | number | number | number | number | number | number |
+| int8 labels | error | number | error | number | error | number | number | number | number |
+| uint16 labels | error | error | number | error | number | number | number | error | number |
+| int16 labels | error | error | error | number | error | number | number | error | number |
+
+*scaled*: white stays white, 0 stays 0, and floats get values of 0 to 1, or of -1 to 1 from signed
+samples. *error*: `fill_range=True` scales, `fill_range=False` keeps the numbers and saturates. In
+operators with `mean` and `std` a *scaled* number stays what it is, and nothing is refused if `mean` or
+`std` change it. `bfloat16` of `l3dali.torch` is as `float16`.
+"""
+
 # They tune DALI's decoders of other formats, or are for volumes.
 WITHOUT_EFFECT = {
     "cache_batch_copy",
@@ -231,7 +254,7 @@ def page() -> str:
         raise SystemExit(f"{Path(__file__).name}: COUNTERPARTS does not list {operators}")
     common = backend.GetSchema(COMMON)
     table = arguments_table(common, backend.GetSchema("decoders__Image"), arguments_of(common))
-    sections = [f"## Arguments of all decoders\n\n{table}"]
+    sections = [f"## Arguments of all decoders\n\n{table}", TYPES.rstrip()]
     for name, dali in COUNTERPARTS.items():
         sections.append(section(name, backend.GetSchema(dali) if dali else None))
     return "\n\n".join([INTRODUCTION.rstrip(), *sections]) + "\n"

@@ -3,9 +3,9 @@
 //   const l3 = await load(await (await fetch("l3.wasm")).arrayBuffer());
 //   const { height, width, channels, samples } = l3.decode(bytes);
 
-const TYPES = [, Uint8Array, Uint16Array, Int8Array, Int16Array, Uint32Array, Int32Array, Uint16Array, Float32Array];
+const TYPES = [, Uint8Array, Uint16Array, Int8Array, Int16Array, Uint32Array, Int32Array, Uint16Array, Float32Array, BigInt64Array];
 const OUTPUT_BYTES = 56;   // sizeof(l3_output) where sizes have 32 bits
-const OPTIONS_BYTES = 56;  // sizeof(l3_decode_options)
+const OPTIONS_BYTES = 64;  // sizeof(l3_decode_options)
 
 /** A file that is refused: `status` is the number, the message says why. */
 export class L3Error extends Error {
@@ -37,12 +37,13 @@ export async function load(wasm) {
   /**
    * Decodes a file, a Uint8Array. Of the options, `window` is [top, left, height, width], `type` a
    * number of l3.h (1: 8 bits), `colors` too (4: red, green, blue, alpha); 0 is as stored.
+   * `fillRange` is fill_range of l3.h (1: rescale to the range of the type).
    */
-  function decode(file, { window = [0, 0, 0, 0], type = 0, colors = 0, maxPixels = 0 } = {}) {
+  function decode(file, { window = [0, 0, 0, 0], type = 0, colors = 0, fillRange = 0, maxPixels = 0 } = {}) {
     if (!(file instanceof Uint8Array)) throw new TypeError("a file is a Uint8Array");
     const isUint32 = (value) => Number.isInteger(value) && value >= 0 && value < 2 ** 32;
-    if (!Array.isArray(window) || window.length !== 4 || ![...window, type, colors].every(isUint32))
-      throw new RangeError("window is four integers, type and colors are one each, from 0 to 2^32 - 1");
+    if (!Array.isArray(window) || window.length !== 4 || ![...window, type, colors, fillRange].every(isUint32))
+      throw new RangeError("window is four integers, type, colors and fillRange are one each, from 0 to 2^32 - 1");
     if (!Number.isSafeInteger(maxPixels) || maxPixels < 0) throw new RangeError("maxPixels is an integer from 0");
     // An instance for each image: its memory goes with it, and a call that runs out of it ends it.
     c = new WebAssembly.Instance(module).exports;
@@ -59,6 +60,7 @@ export async function load(wasm) {
       set.setUint32(12, colors, true);
       window.forEach((value, i) => set.setUint32(20 + 4 * i, value, true));
       set.setBigUint64(48, BigInt(maxPixels), true);
+      set.setUint32(56, fillRange, true);
       set.setUint32(OPTIONS_BYTES, OUTPUT_BYTES, true);
       check(c.l3_decode_size(data, file.length, options, output));
       const [height, width, channels, kind] = new Uint32Array(c.memory.buffer, output + 4, 4);

@@ -1,14 +1,15 @@
-"""`fill_range`: whether another `dtype` is filled, in all operators alike, and the default."""
+"""What becomes of numbers in another `dtype`, in all operators alike, and `fill_range`."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from dali_tools import FAMILY, Array, apply, as_sample, assert_same, decode, run
-from nvidia.dali import fn, types
-from output_plans import convert
+from nvidia.dali import fn, pipeline_def, types
+from output_plans import becomes
 
 import l3dali
 
@@ -16,49 +17,95 @@ pytestmark = pytest.mark.dali
 
 OPERATORS = [name for name in FAMILY if name != "peek_shape"]
 NORMALIZING = ("decode_crop_mirror_normalize", "decode_windows")
-TARGETS = {"uint8": types.UINT8, "int32": types.INT32, "float32": types.FLOAT}
+DTYPES = {
+    "uint8": types.UINT8,
+    "int8": types.INT8,
+    "uint16": types.UINT16,
+    "int16": types.INT16,
+    "uint32": types.UINT32,
+    "int32": types.INT32,
+    "int64": types.INT64,
+    "float16": types.FLOAT16,
+    "float32": types.FLOAT,
+}
+CHANNELS = {"uint8": 1, "int8": 6, "uint16": 6, "int16": 3}
 
 
-def image(channels: int = 3) -> Array:
+def image(channels: int = 3, dtype: str = "uint16") -> Array:
     every: Array = np.arange(40 * 60 * channels).reshape(40, 60, channels) * 8 % 65536
-    return every.astype(np.uint16)
+    if np.dtype(dtype).itemsize == 1:
+        every = (every >> 8) + (every & 0xFF) & 0xFF
+    return every.astype(f"u{np.dtype(dtype).itemsize}").view(dtype)
 
 
-def factor(target: str) -> Any:
-    most = 1 if target == "float32" else np.iinfo(target).max
-    return np.float32(most) / np.float32(65535)
-
-
-@pytest.mark.parametrize("channels", [3, 6])
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("labels", [False, True])
+@pytest.mark.parametrize("stored", CHANNELS)
 @pytest.mark.parametrize("name", OPERATORS)
-def test_all_operators(device: str, name: str, target: str, channels: int) -> None:
+def test_all_operators(device: str, name: str, stored: str, labels: bool) -> None:
+    """Every type; what is refused fails alone."""
+    ways = [(asked, fill) for asked in DTYPES for fill in (None, False, True)]
+
     def define(l3: Any) -> Any:
-        stored = apply(name, l3, device, dtype=types.UINT16)
-        kinds: list[dict[str, Any]] = [{}, {"fill_range": False}, {"fill_range": True}]
-        return stored, *(apply(name, l3, device, dtype=TARGETS[target], **kind) for kind in kinds)
+        outputs = [apply(name, l3, device, dtype=DTYPES[stored])]
+        for asked, fill in ways:
+            outputs += apply(
+                *(name, l3, device),
+                dtype=DTYPES[asked],
+                fill_range=fill,
+                on_error="zero",
+                return_status=True,
+            )
+        return outputs
 
-    samples = [as_sample(l3dali.encode(image(channels)))]
-    (stored,), (default,), (plain,), (filled,) = run(define, device, {"l3": samples})
-    kind = np.dtype(target).str[1:]
-    values = stored.astype(np.float32)
-    assert_same([plain], [convert(values, kind)])
-    assert_same([filled], [convert(values * factor(target), kind)])
-    assert_same([default], [plain if name in NORMALIZING else filled])
+    samples = [as_sample(l3dali.encode(image(CHANNELS[stored], stored), labels=labels))]
+    (window,), *others = run(define, device, {"l3": samples})
+    assert window.dtype == stored
+    for i, (asked, fill) in enumerate(ways):
+        (converted,), (status,) = others[2 * i : 2 * i + 2]
+        normalizes = name in NORMALIZING
+        expected = becomes(window, asked, labels=labels, fill_range=fill, normalizes=normalizes)
+        if expected is None:
+            assert (int(status), converted.any()) == (9, False), asked
+        else:
+            assert int(status) == 0
+            assert_same([converted], [expected])
 
 
-@pytest.mark.parametrize("channels", [1, 6])
-@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", OPERATORS)
-def test_label_numbers_stay(device: str, name: str, target: str, channels: int) -> None:
-    def define(l3: Any) -> Any:
-        kinds: list[dict[str, Any]] = [{}, {"fill_range": False}, {"fill_range": True}]
-        return tuple(apply(name, l3, device, dtype=TARGETS[target], **kind) for kind in kinds)
+def test_refusals_name_the_file_and_the_remedies(device: str, name: str, tmp_path: Path) -> None:
+    for kind, array in {"samples": image(3, "int16"), "labels": image(1, "uint16")}.items():
+        path = tmp_path / f"{kind}.l3"
+        path.write_bytes(l3dali.encode(array, labels=kind == "labels"))
 
-    samples = [as_sample(l3dali.encode(image(channels), labels=True))]
-    (default,), (plain,), (filled,) = run(define, device, {"l3": samples})
-    assert_same([default], [plain])
-    assert not np.array_equal(default, filled)
+        @pipeline_def(batch_size=1, num_threads=1, device_id=None if device == "cpu" else 0)
+        def define(path: Path = path) -> Any:
+            encoded, _ = fn.readers.file(files=[str(path)])
+            return apply(name, encoded, device, dtype=types.UINT8)
+
+        pipe = define()
+        with pytest.raises(
+            RuntimeError,
+            match=rf"sample 0 \(.*{kind}.l3\) holds {array.dtype} {kind}, and uint8 cannot hold "
+            r".*fill_range=True.*fill_range=False",
+        ):
+            pipe.run()
+
+
+@pytest.mark.parametrize("name", NORMALIZING)
+def test_what_is_normalized_may_have_any_type(device: str, name: str) -> None:
+    """`mean` and `std` make other numbers, which are cut to the type."""
+
+    def define(l3: Any) -> Any:
+        arguments = {"mean": [-32768.0], "std": [257.0]}
+        return (
+            apply(name, l3, device, dtype=types.INT16),
+            apply(name, l3, device, dtype=types.UINT8, **arguments),
+        )
+
+    (stored,), (bytes_,) = run(
+        define, device, {"l3": [as_sample(l3dali.encode(image(1, "int16")))]}
+    )
+    np.testing.assert_allclose(bytes_, (stored.astype(np.float64) + 32768) / 257, atol=0.501)
 
 
 @pytest.mark.parametrize("name", NORMALIZING)

@@ -13,15 +13,19 @@ from engines import CODINGS, ENGINES, GAP, SAMPLE_TYPES, Outcome, Samples
 from numpy.random import Generator
 from output_plans import (
     FILL,
+    SCALE,
     SELECT,
     TYPES,
     Plan,
     assert_output,
+    becomes,
     lay_out,
     lay_out_planes,
     random_plan,
     random_window,
+    rule,
     training_plan,
+    white,
     wide_plan,
 )
 
@@ -222,6 +226,44 @@ def test_not_a_number(engine: str, fill: int) -> None:
         plan.multiply[:] = plan.fill[:] = np.nan
         lay_out(np.random.default_rng(1), plan)
         assert_follows(engine, data, image, plan)
+
+
+def test_table_of_types() -> None:
+    """Each cell of the table in docs/operators.md is what the reference says."""
+    page = (engines.ROOT / "docs" / "operators.md").read_text().partition("| stored |")[2]
+    head, _, *rows = page.partition("\n\n")[0].splitlines()
+    types = [cell.strip(" `") for cell in head.strip("|").split("|")]
+    found = {}
+    for row in rows:
+        stored, *cells = [cell.strip() for cell in row.strip("|").split("|")]
+        found |= {(stored, asked): cell for asked, cell in zip(types, cells, strict=True)}
+    assert found == {
+        (stored + " labels" * labels, np.dtype(asked).name): rule(stored, asked, labels=labels)
+        for stored in SAMPLE_TYPES
+        for labels in (False, True)
+        for asked in TYPES
+    }
+
+
+@engine_matrix
+@present
+@pytest.mark.parametrize("kind", SAMPLE_TYPES)
+def test_every_type_of_every_type(engine: str, kind: str) -> None:
+    """Numbers, and values that fill the range, as faces plan them."""
+    limits = np.iinfo(kind)
+    image = np.arange(limits.min, limits.max + 1).astype(kind).reshape(16, -1, 1)
+    data = engines.encode(image)
+    for asked in TYPES:
+        for fill_range in (False, True):
+            plan = Plan((0, 0, image.shape[1], 16), (0, 0, 0, 0), asked, SELECT, [0])
+            if fill_range and np.dtype(asked) != kind:
+                plan.op = SCALE
+                plan.range = float(white(asked) / white(kind))
+            lay_out(np.random.default_rng(1), plan)
+            outcome = engines.decode_plan(engine, data, plan)
+            assert outcome.samples is not None
+            expected = becomes(image, asked, labels=False, fill_range=fill_range)
+            np.testing.assert_array_equal(plan.view(outcome.samples), expected)
 
 
 def damage(data: bytes, tile: int) -> bytes:
