@@ -6,7 +6,6 @@
 #   PIPELINE="--threads 16 --minutes 3"   less of benchmarks/pipeline.py in `make gpu`
 #   TRAINING="--cores 16 --minutes 3"     the same of benchmarks/gpu/training.py
 #   LIQUID="--regimes png/400/2 --add"   less of `make liquid`
-#   HOURS=n, SOAK="--cores 1 --nice 19"   of `make soak`
 #   PACK=folder         `make gpu` puts results there as they come
 #   L3_WHEELS=folder    no package index: take the wheels there (none will do) and the host's own
 #                       packages, those on PYTHONPATH too
@@ -18,9 +17,8 @@ export L3_CUDA_ARCHS ?= 90
 comma := ,
 VENV := .venv
 PY := $(VENV)/bin/python
-# In the rooms of engines, what sanitizers have no part in: measured memory, Python that calls what others call.
-NOT_SANITIZED := encoder/test_encoder_memory encoder/test_size_ledger python/test_geometry python/test_image_io \
-  python/test_lossy python/test_metadata
+# What l3_replay does not run under sanitizers: batches and caches, the C face, the Python face.
+SANITIZED_TESTS := engines/test_batch_engine engines/test_c_library engines/test_channel_groups python/test_codec
 # Those that ask engines and encoder through tests/engines/engines.py alone.
 TESTS_OF_ENGINES := engines/test_change encoder/test_encoder_kernels format/test_golden format/test_invalid \
   engines/test_output_plan engines/test_parity encoder/test_roundtrip
@@ -61,7 +59,7 @@ CXX_SOURCES := $(shell find benchmarks encoder examples include src tests -type 
 SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/gpu/*.cu benchmarks/gpu/*.h tests/ptx/*.cc tests/ptx/*.h) \
   $(shell find build_backend cmake encoder include python share src tests/native -type f -not -name '*.pyc')
 
-.PHONY: help build build-tests demo test test-aarch64 test-integrations simulate simulate-all gpu gpu-test gpu-bench gpu-variants bench liquid soak wasm wheel docs \
+.PHONY: help build build-tests demo test test-aarch64 test-integrations simulate simulate-all gpu gpu-test gpu-bench gpu-variants bench liquid wasm wheel docs \
   gallery docs-links lint sanitize sanitize-clang clean
 
 help:
@@ -90,10 +88,10 @@ test-integrations: $(INTEGRATIONS)/installed $(STREAMING)/installed  ## run the 
 simulate: $(VENV)/tools  ## the compiled kernels, run without a GPU: tests/ptx/README.md
 	$(PY) tests/ptx/simulate.py
 
-simulate-all: $(VENV)/tools  ## the same of every architecture, in other orders, with failures and mutants; up to an hour
+simulate-all: $(VENV)/tools  ## the same for every architecture, in other orders, with failures
 	$(PY) tests/ptx/simulate.py --all
 
-sanitize: $(SANITIZE)/installed  ## run the tests of format, engines and encoder under ASan and UBSan
+sanitize: $(SANITIZE)/installed  ## run test files, mutants, random images and tests of the faces under ASan and UBSan
 	$(SANITIZE)/l3_replay --mutate 2000 tests/golden tests/invalid tests/fuzz/found
 	$(SANITIZE)/l3_replay --change 60 tests/golden
 	$(SANITIZE)/l3_replay --encode 100
@@ -105,7 +103,7 @@ sanitize: $(SANITIZE)/installed  ## run the tests of format, engines and encoder
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH="$(SANITIZE)/site$${PYTHONPATH:+:$$PYTHONPATH}" \
 	L3_TESTING_LIBRARY=$(SANITIZE)/libl3_testing.so \
 	$(PY) -m pytest $(IN_PARALLEL) --capture=sys -m "not dali and not cuda and not slow" \
-	  $(NOT_SANITIZED:%=--ignore=tests/%.py) tests/format tests/engines tests/encoder tests/python
+	  $(SANITIZED_TESTS:%=tests/%.py)
 
 # g++'s sanitizer passes over offsets that wrap around: `row[x - 1]` of x = 0 as an unsigned number.
 REPLAY_CLANG := build/fuzz/l3_replay --emulated-share 100
@@ -175,17 +173,12 @@ $(I686)/l3_decode_file: tests/native/decode_main.cc $(SOURCES)
 	  $< $(COMPILE_DECODER) -o $@
 
 bench: $(VENV)/installed  ## size, CPU speed and memory beside PNG and others
-	$(PY) -m benchmarks.cpu size speed match memory python_decode convert \
-	  $(if $(filter OFF,$(L3_DALI)),,roi windows shrunk nvimgcodec) --data $(DATA)
+	$(PY) -m benchmarks.cpu size speed memory convert \
+	  $(if $(filter OFF,$(L3_DALI)),,roi) --data $(DATA)
 
 # About 25 minutes; needs root to hold the disk itself.
 liquid: $(VENV)/installed  ## mixed data sets beside single formats, with disk and cores held
 	$(PY) -m benchmarks.cpu liquid $(if $(wildcard $(DATA)),--data $(DATA)) $(LIQUID)
-
-HOURS ?= 1
-
-soak: $(VENV)/installed  ## HOURS of damaged files and interrupts on the CPU: does anything leak or differ?
-	PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" $(PY) tools/soak.py --hours $(HOURS) $(SOAK)
 
 gpu gpu-test gpu-bench: L3_CUDA_ARCHS = native
 gpu gpu-test gpu-bench: GPU = PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" \

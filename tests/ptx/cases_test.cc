@@ -1,15 +1,10 @@
 // Many small batches over the PTX machine: of files that exist, and of generated ones of every
 // coding, sample type and number of channels, some damaged, in every way that the GPU test knows.
 //
-//   l3_simulated_cases cover OUT SHARD BATCHES FILE.l3...  runs batches
-//   l3_simulated_cases try LIST SHARD FILE.l3...           runs each changed kernel of LIST
+//   l3_simulated_cases SHARD BATCHES FILE.l3...
 //
-// BATCHES is how many, from 0 on, or a file with their numbers, one in a line.
-// OUT is how many batches executed each instruction, OUT.runs which ones: for each batch its
-// number and how many instructions its warps ran, 8 bytes each, and a bit for each instruction.
-// LIST has a line for each change: kernel, line of its PTX, numbers of batches as 3,7, and the text
-// in that line's place, parted by tabs. SHARD as 0/2. A batch is a process, so that a changed
-// kernel spoils nothing but its own. L3_PTX names the kernels' files.
+// SHARD is a share of the batches, as 0/2; BATCHES is their number. Each batch is a process of its
+// own. L3_PTX names the kernels' files.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -22,8 +17,6 @@
 #include <exception>
 #include <fstream>
 #include <iterator>
-#include <map>
-#include <numeric>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -290,26 +283,22 @@ BatchCase MakeCase(uint32_t number, const std::vector<Bytes>& existing) {
   return batch;
 }
 
-// What became of an instruction, in a byte.
-constexpr uint8_t kRan = 1, kSkipped = 2;
-
-// Memory that processes share.
+// A value that processes share.
 template <class Value>
 class Shared {
  public:
-  explicit Shared(size_t count = 1) : bytes_(count * sizeof(Value)) {
-    void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  Shared() {
+    void* memory =
+        mmap(nullptr, sizeof(Value), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) throw std::runtime_error("cannot map memory");
     value_ = static_cast<Value*>(memory);
   }
-  ~Shared() { munmap(value_, bytes_); }
+  ~Shared() { munmap(value_, sizeof(Value)); }
   Shared(const Shared&) = delete;
   Shared& operator=(const Shared&) = delete;
   Value* get() const { return value_; }
-  Value* operator->() const { return value_; }
 
  private:
-  const size_t bytes_;
   Value* value_;
 };
 
@@ -334,27 +323,15 @@ int InProcess(const Body& body) {
   return status;
 }
 
-// Another instruction of a kernel.
-struct Change {
-  std::string kernel, text;
-  uint32_t line = 0;
-  std::vector<uint32_t> batches;
-  // Where it is, and what comes there. Null: the kernel cannot be parsed with it.
-  ptx::Instruction* place = nullptr;
-  ptx::Instruction other;
-};
-
 struct Outcome {
   char what[500];  // is wrong; empty: nothing
   uint64_t instructions;  // of warps
 };
 
-// Runs a batch in a process of its own. `seen`, if not null, gets a byte for each instruction of
-// each kernel. `change`, if not null, is made there.
-Outcome RunCase(const BatchCase& batch, uint8_t* seen, const Change* change = nullptr) {
+// Runs a batch in a process of its own.
+Outcome RunCase(const BatchCase& batch) {
   const Shared<Outcome> shared;
   const int status = InProcess([&] {
-    if (change != nullptr) *change->place = change->other;
     Outcome& outcome = *shared.get();
     const auto say = [&](const std::string& what) {
       std::snprintf(outcome.what, sizeof outcome.what, "%s", what.c_str());
@@ -369,12 +346,7 @@ Outcome RunCase(const BatchCase& batch, uint8_t* seen, const Change* change = nu
       what = error.what();
     }
     for (const auto& [name, loaded] : Runtime::Get().LoadKernels()) {
-      for (const ptx::Count& count : loaded.counts) {
-        outcome.instructions += count.warps;
-        if (seen == nullptr) continue;
-        *seen++ = static_cast<uint8_t>((count.lanes != 0 ? kRan : 0) |
-                                       (count.skipped != 0 ? kSkipped : 0));
-      }
+      for (const ptx::Count& count : loaded.counts) outcome.instructions += count.warps;
     }
     if (!Runtime::Get().Finish()) what = Runtime::Get().findings().Lines()[0];
     say(what);
@@ -396,208 +368,37 @@ struct Shard {
   }
 };
 
-// Runs a share of the batches with the kernels as they are, and writes what they executed. Says
-// which do not end well, and throws if there are any.
-void Cover(const std::string& name, const Shard& shard, const std::vector<uint32_t>& numbers,
-           const std::vector<Bytes>& existing) {
-  size_t size = 0;
+// Runs a share of the batches. Prints those that fail, and throws if there are any.
+void RunBatches(const Shard& shard, uint32_t count, const std::vector<Bytes>& existing) {
   for (auto& [kernel, loaded] : Runtime::Get().LoadKernels()) {
     loaded.counts.resize(loaded.kernel->body.code.size());
-    size += loaded.counts.size();
   }
-  const Shared<uint8_t> seen(size);
-  // Pages of the parent's own would be copied when it writes to them after each fork.
-  const Shared<ptx::Count> shared_counts(size);
-  ptx::Count* const counts = shared_counts.get();
-  std::ofstream out(name + ".runs", std::ios::binary);
   uint32_t failures = 0, batches = 0;
   uint64_t instructions = 0;
-  for (size_t at = shard.first; at < numbers.size(); at += shard.step) {
-    const uint32_t number = numbers[at];
+  for (uint32_t number = shard.first; number < count; number += shard.step) {
     const BatchCase batch = MakeCase(number, existing);
     if (batch.files.empty()) continue;
-    std::fill_n(seen.get(), size, uint8_t{0});
-    const Outcome outcome = RunCase(batch, seen.get());
+    const Outcome outcome = RunCase(batch);
     if (outcome.what[0] != '\0') {
       std::printf("batch %u: %s\n", number, outcome.what);
       ++failures;
     }
-    if (outcome.instructions == 0) continue;
-    ++batches;
+    batches += outcome.instructions != 0 ? 1 : 0;
     instructions += outcome.instructions;
-    Bytes reached(CeilDiv(size, 8));
-    for (size_t i = 0; i < size; ++i) {
-      const uint8_t one = seen.get()[i];
-      if (one != 0) reached[i / 8] |= static_cast<uint8_t>(1 << i % 8);
-      counts[i].warps += one != 0 ? 1 : 0;
-      counts[i].lanes += (one & kRan) != 0 ? 1 : 0;
-      counts[i].skipped += (one & kSkipped) != 0 ? 1 : 0;
-    }
-    const uint64_t head[] = {number, outcome.instructions};
-    out.write(reinterpret_cast<const char*>(head), sizeof head);
-    out.write(reinterpret_cast<const char*>(reached.data()),
-              static_cast<std::streamsize>(reached.size()));
   }
-  const ptx::Count* next = counts;
-  for (auto& [kernel, loaded] : Runtime::Get().LoadKernels()) {
-    for (ptx::Count& one : loaded.counts) one = *next++;
-  }
-  Runtime::Get().WriteCounts(name.c_str());
-  if (!out.flush()) throw std::runtime_error("cannot write " + name);
-  if (failures != 0) throw std::runtime_error(std::to_string(failures) + " batches ended badly");
+  if (failures != 0) throw std::runtime_error(std::to_string(failures) + " batches failed");
   std::printf("%u batches, %llu million instructions of warps\n", batches,
               static_cast<unsigned long long>(instructions / 1000000));
 }
 
-std::vector<Change> ReadList(const std::string& name) {
-  std::ifstream stream(name);
-  if (!stream) throw std::runtime_error("cannot read " + name);
-  std::vector<Change> changes;
-  for (std::string row; std::getline(stream, row);) {
-    Change change;
-    std::string line, batches;
-    std::istringstream fields(row);
-    std::getline(std::getline(fields, change.kernel, '\t'), line, '\t');
-    std::getline(std::getline(fields, batches, '\t'), change.text);
-    change.line = static_cast<uint32_t>(std::stoul(line));
-    std::istringstream numbers(batches);
-    for (std::string number; std::getline(numbers, number, ',');) {
-      change.batches.push_back(static_cast<uint32_t>(std::stoul(number)));
-    }
-    changes.push_back(std::move(change));
-  }
-  return changes;
-}
-
-// The files of L3_PTX by lines.
-std::vector<std::vector<std::string>> ReadPtx() {
-  const char* const names = std::getenv("L3_PTX");
-  std::istringstream list(names != nullptr ? names : "");
-  std::vector<std::vector<std::string>> files;
-  for (std::string name; std::getline(list, name, ':');) {
-    std::ifstream stream(name);
-    files.emplace_back();
-    for (std::string line; std::getline(stream, line);) files.back().push_back(line);
-  }
-  return files;
-}
-
-// What does nothing, in the place of an instruction.
-ptx::Instruction Nothing(const ptx::Instruction& in) {
-  ptx::Instruction nothing;
-  nothing.operation = in.operation;
-  nothing.kind = ptx::Kind::kFence;
-  return nothing;
-}
-
-// Parses a kernel with all its changes at once: each stands behind the instruction whose place it
-// may take, and does nothing there. Those that are no PTX are left out, the last of a line first.
-void ParseChanges(const std::string& kernel, const std::vector<std::string>& lines,
-                  std::vector<Change*> changes) {
-  while (true) {
-    std::vector<std::string> changed = lines;
-    for (const Change* change : changes) changed.at(change->line - 1) += " " + change->text;
-    std::string text;
-    for (const std::string& line : changed) text += line + "\n";
-    try {
-      Runtime::Get().ReplaceKernel(kernel, text);
-      break;
-    } catch (const ptx::Fault& fault) {
-      // It begins with name:line:
-      const std::string what = fault.what();
-      const auto line = static_cast<uint32_t>(std::stoul(what.substr(kernel.size() + 1)));
-      const auto last = std::find_if(
-          changes.rbegin(), changes.rend(),
-          [line](const Change* change) { return change->line == line && !change->text.empty(); });
-      if (last == changes.rend()) throw;
-      changes.erase(std::next(last).base());
-    }
-  }
-  std::vector<ptx::Instruction>& code = Runtime::Get().LoadKernels()[kernel].kernel->body.code;
-  for (auto begin = code.begin(); begin != code.end();) {
-    const auto end = std::find_if(
-        begin, code.end(), [&](const ptx::Instruction& in) { return in.line != begin->line; });
-    auto next = begin + 1;
-    for (Change* change : changes) {
-      if (change->line != begin->line) continue;
-      change->place = &*begin;
-      change->other = change->text.empty() ? Nothing(*begin) : *next;
-      change->other.rank = begin->rank;
-      change->other.begins_block = begin->begins_block;
-      if (change->text.empty()) continue;
-      if (next == end) throw std::runtime_error(kernel + ": no line has several changes");
-      *next++ = Nothing(*begin);
-    }
-    begin = end;
-  }
-}
-
-// Of a change: the batch that ended badly; kSurvives: none; kNoPtx: it is no PTX.
-constexpr int32_t kSurvives = -1, kNoPtx = -2;
-
-// Runs batches with each changed kernel until one ends badly.
-void Try(const std::string& list, const Shard& shard, const std::vector<Bytes>& existing) {
-  std::vector<Change> changes = ReadList(list);
-  for (const auto& file : ReadPtx()) {
-    for (auto& [kernel, loaded] : Runtime::Get().LoadKernels()) {
-      const bool has = std::any_of(file.begin(), file.end(), [&name = kernel](const auto& line) {
-        return line.find(".entry " + name + "(") != std::string::npos;
-      });
-      if (!has) continue;
-      std::vector<Change*> own;
-      for (size_t i = shard.first; i < changes.size(); i += shard.step) {
-        if (changes[i].kernel == kernel) own.push_back(&changes[i]);
-      }
-      ParseChanges(kernel, file, own);
-    }
-  }
-  std::map<uint32_t, BatchCase> batches;
-  for (size_t i = shard.first; i < changes.size(); i += shard.step) {
-    const Change& change = changes[i];
-    int32_t noticed = change.place != nullptr ? kSurvives : kNoPtx;
-    Outcome outcome = {};
-    for (size_t j = 0; noticed == kSurvives && j < change.batches.size(); ++j) {
-      const uint32_t number = change.batches[j];
-      if (batches.count(number) == 0) batches[number] = MakeCase(number, existing);
-      outcome = RunCase(batches[number], nullptr, &change);
-      if (outcome.what[0] != '\0') noticed = static_cast<int32_t>(number);
-    }
-    std::printf("%zu\t%d\t%s\n", i, noticed, outcome.what);
-    std::fflush(stdout);
-  }
-}
-
-// As many from 0 on, or those of a file.
-std::vector<uint32_t> ReadNumbers(const std::string& text) {
-  std::vector<uint32_t> numbers;
-  if (text.find_first_not_of("0123456789") == std::string::npos) {
-    numbers.resize(std::stoul(text));
-    std::iota(numbers.begin(), numbers.end(), 0u);
-    return numbers;
-  }
-  std::ifstream stream(text);
-  if (!stream) throw std::runtime_error("cannot read " + text);
-  for (uint32_t number; stream >> number;) numbers.push_back(number);
-  return numbers;
-}
-
 int RunProgram(const std::vector<std::string>& arguments) {
-  const std::string what = arguments.empty() ? "" : arguments[0];
-  const size_t options = what == "cover" ? 4 : 3;
-  if ((what != "cover" && what != "try") || arguments.size() <= options) {
-    throw std::runtime_error("cover OUT SHARD BATCHES FILE.l3... or try LIST SHARD FILE.l3...");
-  }
+  if (arguments.size() < 3) throw std::runtime_error("SHARD BATCHES FILE.l3...");
   std::vector<Bytes> existing;
-  for (size_t i = options; i < arguments.size(); ++i) {
+  for (size_t i = 2; i < arguments.size(); ++i) {
     Bytes file = ReadFile(arguments[i]);
     if (file.size() <= kMaxFileBytes) existing.push_back(std::move(file));
   }
-  const Shard shard(arguments[2]);
-  if (what == "try") {
-    Try(arguments[1], shard, existing);
-  } else {
-    Cover(arguments[1], shard, ReadNumbers(arguments[3]), existing);
-  }
+  RunBatches(Shard(arguments[0]), static_cast<uint32_t>(std::stoul(arguments[1])), existing);
   return 0;
 }
 

@@ -494,13 +494,6 @@ std::map<std::string, Runtime::Loaded>& Runtime::LoadKernels() {
   return kernels_;
 }
 
-void Runtime::ReplaceKernel(const std::string& name, const std::string& ptx) {
-  const Module* module = Load(name, ptx);
-  std::unique_ptr<Kernel> kernel = LinkKernel(*module, name);
-  if (kernel == nullptr) throw Fault(name + ": there is no such kernel");
-  kernels_[name] = {module, std::move(kernel), {}};
-}
-
 uint32_t Runtime::target() {
   LoadFiles();
   const Module* module = file_count_ != 0 ? modules_[0].get() : LoadUnit(1);

@@ -107,8 +107,6 @@ class Runtime : public OperationOrder {
     std::vector<Count> counts;  // by instruction
   };
   std::map<std::string, Loaded>& LoadKernels();  // all that the program has
-  // From now on the kernel is that of another module. Throws a Fault if that cannot be.
-  void ReplaceKernel(const std::string& name, const std::string& ptx);
   void WriteCounts(const char* path) const;
   void WriteTraffic(const char* path) const;  // lines of PTX that have some: wavefronts, sectors
 

@@ -2,8 +2,8 @@
 
 nvcc compiles the kernels to PTX of one architecture; the PTX machine runs it under the real host
 code, over a stand-in for libcudart. `--all` is `make simulate-all`: every architecture, other
-orders of lanes and streams, failures of every call, coverage, mutants and removals.
-Ends with 1 if a run finds anything. Where there is no nvcc nothing runs, and that is said.
+orders of lanes and streams, and failures of every call.
+Ends with 1 if a run finds anything. Without nvcc it prints that it is skipped.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ OPERATOR = BUILD / "l3_simulated_operator"
 NVIMGCODEC = BUILD / "l3_simulated_nvimgcodec"
 SITE = BUILD / "site"  # laid out as site-packages
 EXTENSION = SITE / "nvidia/nvimgcodec/extensions/l3_simulated_extension"
-COMPARE_COUNTS = BUILD / "counts.txt"
 # Small batches: of `make simulate`, of `make simulate-all`, and with lanes by chance, by each seed.
 FEW_CASES, ALL_CASES, CASES_BY_CHANCE = 300, 24000, 500
 SHARES = 8
@@ -269,23 +268,15 @@ def all_runs(nvcc: Path) -> list[Run]:
     return runs
 
 
-def case_counts() -> list[Path]:
-    """What the shares of small batches executed."""
-    return [BUILD / f"cases_{shard}.txt" for shard in range(SHARES)]
-
-
 def case_runs(count: int, **environment: str) -> list[Run]:
     """Generated and small files, in many small batches."""
-    files = test_files()
     name = " ".join([f"{count} small batches", *environment.values()])
-    runs = []
-    for shard, counts in enumerate(case_counts()):
-        out = counts.with_suffix(".by_chance") if environment else counts
-        share = f"{shard}/{SHARES}"
-        command: list[str | Path] = [CASES, "cover", out, share, str(count), *files]
-        limits = CASE_LIMITS | (LIMIT_BY_CHANCE if environment else {})
-        runs.append(Run(f"{name}, share {shard}", command, limits | environment))
-    return runs
+    limits = CASE_LIMITS | (LIMIT_BY_CHANCE if environment else {}) | environment
+    shares = [f"{shard}/{SHARES}" for shard in range(SHARES)]
+    return [
+        Run(f"{name}, share {share}", [CASES, share, str(count), *test_files()], limits)
+        for share in shares
+    ]
 
 
 def chance_runs() -> list[Run]:
@@ -296,12 +287,8 @@ def chance_runs() -> list[Run]:
     ]
 
 
-def tool_runs(tool: str) -> list[Run]:
-    return [Run(tool, [sys.executable, f"tests/ptx/{tool}.py"], shows=True)]
-
-
 def compare_runs() -> list[Run]:
-    written = {"L3_DIGESTS": str(DIGESTS), "L3_PTX_COUNTS": str(COMPARE_COUNTS)}
+    written = {"L3_DIGESTS": str(DIGESTS)}
     return [Run("compare", [COMPARE, *test_files()], written, shows=True)]
 
 
@@ -319,9 +306,6 @@ def parts(is_all: bool, nvcc: Path) -> dict[str, Callable[[], list[Run]]]:
         "architectures": lambda: all_runs(nvcc),
         "chance": chance_runs,
         "failures": failure_runs,
-        "coverage": lambda: tool_runs("kernel_coverage"),
-        "removals": lambda: tool_runs("removals"),
-        "mutants": lambda: tool_runs("mutants"),
     }
 
 
