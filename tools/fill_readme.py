@@ -28,7 +28,6 @@ COMPARED = {
     "JPEG 95": "JPEG 95, lossy",
 }
 PIPELINE_SET, PIPELINE_THREADS = "photo/large", 2
-SHRUNK_CODINGS = ("packed", "rans")
 GPU = "nvidia_h200"
 
 
@@ -103,25 +102,6 @@ def compared() -> str:
     return f"{text}.\n\n{table(head, rows)}"
 
 
-def shrunk() -> str:
-    """Small copies beside the JPEG files that they were made of."""
-    results = read("shrunk")
-    rows = []
-    for row in results["rows"]:
-        cells = [f"JPEG {row['quality']}, {row['originals']}"]
-        cells.append(f"{row['formats']['JPEG']['bytes'] / 1000:.0f}")
-        for coding in SHRUNK_CODINGS:
-            ours = row["formats"][f"L3 {coding}"]
-            cells.append(f"{ours['bytes_ratio']:.2f}")
-            times = [ours[key] for key in ("speed", "speed_beside_resized")]
-            cells += [f"{number:.0f}" if number >= 20 else f"{number:.1f}" for number in times]
-        rows.append(cells)
-    head = ["originals", "kB each"]
-    for coding in SHRUNK_CODINGS:
-        head += [f"`{coding}`: bytes / theirs", "their CPU time / its: decoded", "and resized"]
-    return f"{origin(results)}:\n\n{table(head, rows)}"
-
-
 def gpu() -> str:
     """Kernels and pipelines of the GPU that has run them."""
     host = read(f"{GPU}/host")
@@ -162,7 +142,7 @@ def gpu() -> str:
 
 TABLES: dict[Path, dict[str, Callable[[], str]]] = {
     ROOT / "README.md": {"compared": compared, "gpu": gpu},
-    ROOT / "docs" / "benchmarks.md": {"codecs": codecs, "shrunk": shrunk},
+    ROOT / "docs" / "benchmarks.md": {"codecs": codecs},
 }
 
 
@@ -182,7 +162,7 @@ def fill(page: Path) -> str:
 def stale() -> list[str]:
     """Results of the tables that are older than the newest change of what they measured."""
     older = []
-    for name in ("speed", "pipeline_cpu", "shrunk"):
+    for name in ("speed", "pipeline_cpu"):
         commit = read(name)["made"]["commit"]
         command = ["git", "diff", "--quiet", commit, "HEAD", "--", *MEASURED]
         if subprocess.run(command, cwd=ROOT, check=False).returncode:

@@ -27,21 +27,11 @@ from benchmarks.report import RESULTS, save_results
 
 # Modules of benchmarks.cpu and their cases.
 MODULES = {
-    "codecs": ("size", "speed", "effort", "match"),
+    "codecs": ("size", "speed", "effort"),
     "memory": ("memory",),
-    "bands": ("bands",),
-    "aarch64": ("aarch64",),
-    "python_decode": ("python_decode",),
     "loaders": ("loaders",),
-    "dali_windows": ("roi", "windows"),
-    "dali_turns": ("shrunk", "nvimgcodec"),
-    "split_merge": ("split_merge",),
-    "staging": ("staging",),
-    "build": ("build",),
+    "dali_windows": ("roi",),
     "convert": ("convert",),
-    "small": ("small",),
-    "accuracy": ("accuracy",),
-    "manifest": ("manifest",),
     "liquid": ("liquid",),
     "simulator": ("simulator",),
     "cluster": ("cluster",),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +18,6 @@ from rich.progress import track
 import l3dali
 from l3dali.codec import DEFAULT_EFFORT
 
-PROGRAM = Path(__file__).parents[2] / "build" / "release" / "l3_codec_times"
 Totals = dict[str, dict[str, float]]
 
 
@@ -219,55 +216,3 @@ def effort(data: Path, sets: Sequence[str] = EFFORT_SETS, rounds: int = 5) -> Re
         columns |= {"speed, x libpng decode": "{x_png:.2f}"}
         text += f"\n## {name}\n\n" + table("effort", rows, columns)
     return Result(text, results)
-
-
-MATCH_SETS = ("screen", "rgba8/openclipart", "mask", "photo/kodak")
-
-
-def match(
-    data: Path, sets: Sequence[str] = MATCH_SETS, rounds: int = 5, program: Path = PROGRAM
-) -> Result:
-    """Decoding of screens, drawings and label maps with match tiles beside decoding without them.
-
-    The program l3_codec_times encodes each image both ways, with the same encoder, and decodes
-    both files in turn, on one thread, on each engine that the processor has; every pixel is
-    compared. The CPU time of the thread counts, the least of each file. The photographs are there
-    to see that nothing becomes slower: few of them have match tiles.
-    """
-    results = {name: match_of_set(data, name, program, rounds) for name in sets}
-    rows = {
-        f"{name}, {engine}": {
-            "bits_without": 8 * sums["bytes_without"] / sums["pixels"],
-            "bits": 8 * sums["bytes"] / sums["pixels"],
-            "ns_without": 1e9 * sums["seconds_without"] / sums["pixels"],
-            "ns": 1e9 * sums["seconds"] / sums["pixels"],
-            "speed": sums["seconds_without"] / sums["seconds"],
-        }
-        for name, totals in results.items()
-        for engine, sums in totals.items()
-    }
-    columns = {"bits/pixel without match tiles": "{bits_without:.3f}", "bits/pixel": "{bits:.3f}"}
-    columns |= {"ns/pixel without": "{ns_without:.2f}", "ns/pixel": "{ns:.2f}"}
-    columns["speed / that without"] = "{speed:.2f}"
-    return Result(table("set, engine", rows, columns), results)
-
-
-def match_of_set(data: Path, name: str, program: Path, rounds: int) -> Totals:
-    """By engine: pixels, and bytes and seconds without match tiles and with them, of a set."""
-    totals: Totals = {}
-    keys = ("bytes_without", "bytes", "seconds_without", "seconds", "pixels")
-    with tempfile.NamedTemporaryFile() as file:
-        for path, image in track(list(images(data, name)), name):
-            pixels = image.shape[0] * image.shape[1]
-            Path(file.name).write_bytes(image.tobytes())
-            shape = (*image.shape[1::-1], image.size // pixels, 8 * image.itemsize)
-            command = [str(program), "match", str(rounds), *map(str, shape), file.name]
-            run = subprocess.run(command, capture_output=True, text=True)
-            if run.returncode != 0:
-                raise SystemExit(f"{path}: {program.name} returned {run.returncode}")
-            for line in run.stdout.splitlines():
-                engine, *numbers = line.split()
-                sums = totals.setdefault(engine, dict.fromkeys(keys, 0.0))
-                for key, number in zip(keys, [*map(float, numbers), pixels], strict=True):
-                    sums[key] += number
-    return totals
