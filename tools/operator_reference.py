@@ -52,11 +52,12 @@ they are left out here.
 
 TYPES = """## Types of the output
 
-An integer `dtype` that holds every value of the stored type keeps the numbers; other types rescale as
-`fn.decoders.image` does; signed images refuse narrower and unsigned types, labels any type that cannot
-hold them; labels, and operators with `mean` and `std`, never rescale; `fill_range` overrides.
+An integer `dtype` that holds every value of the stored type keeps the numbers; other types rescale
+as `fn.decoders.image` does; signed images refuse narrower and unsigned types, labels any type that
+cannot hold them; labels, and operators with `mean` and `std`, never rescale; `fill_range`
+overrides.
 
-| stored | `uint8` | `int8` | `uint16` | `int16` | `uint32` | `int32` | `int64` | `float16` | `float32` |
+| stored | uint8 | int8 | uint16 | int16 | uint32 | int32 | int64 | float16 | float32 |
 |---|---|---|---|---|---|---|---|---|---|
 | uint8 | number | scaled | number | number | number | number | number | scaled | scaled |
 | int8 | error | number | error | number | error | number | number | scaled | scaled |
@@ -69,8 +70,8 @@ hold them; labels, and operators with `mean` and `std`, never rescale; `fill_ran
 
 *scaled*: white stays white, 0 stays 0, and floats get values of 0 to 1, or of -1 to 1 from signed
 samples. *error*: `fill_range=True` scales, `fill_range=False` keeps the numbers and saturates. In
-operators with `mean` and `std` a *scaled* number stays what it is, and nothing is refused if `mean` or
-`std` change it. `bfloat16` of `l3dali.torch` is as `float16`.
+operators with `mean` and `std` a *scaled* number stays what it is, and nothing is refused if `mean`
+or `std` change it. `bfloat16` of `l3dali.torch` is as `float16`.
 """
 
 # They tune DALI's decoders of other formats, or are for volumes.

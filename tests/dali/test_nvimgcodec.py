@@ -94,7 +94,7 @@ def both(name: str, pairs: list[Pair], device: str, **arguments: Any) -> tuple[A
     def define(l3: Any) -> Any:
         theirs = getattr(fn.decoders, f"image{name}")
         ours = getattr(fn.l3, f"decode{name}")
-        return theirs(l3, device=device, **fixed), ours(l3, device=device, **fixed)
+        return theirs(l3, device=device, **fixed), ours(l3, device=device, fill_range=True, **fixed)
 
     theirs, ours = run(define, device, {"l3": [pair.l3 for pair in pairs]})
     return theirs, ours

@@ -15,6 +15,8 @@ import numpy.typing as npt
 import pytest
 import torch
 from emulated_gpu import SIMULATED, SimulatedCuda, load_emulated
+from engines import SAMPLE_TYPES
+from output_plans import becomes
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.data import DataLoader
@@ -23,6 +25,7 @@ import l3dali
 import l3dali.torch
 
 Image = npt.NDArray[Any]
+ZEROS = l3dali.encode(np.zeros((2, 2), np.uint8))
 
 
 class EmulatedGpu(l3dali.torch._Gpu):
@@ -144,9 +147,8 @@ def test_one_tensor_of_windows(
     device: str, images: list[Image], files: list[bytes], dtype: torch.dtype
 ) -> None:
     windows = [(3, 4, 5, 6), (28, 14, 5, 6), (60, 80, 5, 6), None]
-    batch = l3dali.torch.decode_batch(
-        files, device=device, mode="RGB", dtype=dtype, windows=windows, batched=True
-    )
+    options: Any = {"mode": "RGB", "dtype": dtype, "fill_range": True, "windows": windows}
+    batch = l3dali.torch.decode_batch(files, device=device, **options, batched=True)
     assert batch.shape == (4, 3, 5, 6)
     assert batch.dtype == dtype
     top = {torch.float32: 1.0, torch.uint8: 255, torch.uint16: 65535, torch.int16: 32767}[dtype]
@@ -157,20 +159,49 @@ def test_one_tensor_of_windows(
         np.testing.assert_allclose(tensor.cpu().numpy() / top, rgb / 255, atol=0.51 / top + 1e-7)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.int32])
+DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "int64", "float16", "float32")
+
+
+@pytest.mark.parametrize("labels", [False, True])
+@pytest.mark.parametrize("stored", SAMPLE_TYPES)
 @pytest.mark.parametrize("channels", [3, 6])
-def test_values_that_fill_no_range(device: str, dtype: torch.dtype, channels: int) -> None:
-    image: Image = np.arange(40 * 50 * channels, dtype=np.uint16).reshape(40, 50, channels)
-    data = l3dali.encode(image)
-    options: Any = {"device": device, "layout": "HWC", "dtype": dtype, "fill_range": False}
-    expected = image.clip(0, 255) if dtype == torch.uint8 else image
-    np.testing.assert_array_equal(l3dali.torch.decode(data, **options).cpu().numpy(), expected)
-    (one,) = l3dali.torch.decode_batch([data], **options)
-    np.testing.assert_array_equal(one.cpu().numpy(), expected)
-    labels = l3dali.torch.decode(
-        l3dali.encode(image, labels=True), device=device, layout="HWC", dtype=dtype
-    )
-    np.testing.assert_array_equal(labels.cpu().numpy(), expected)
+def test_types(device: str, stored: str, channels: int, labels: bool) -> None:
+    """Every type, with `fill_range` and without: numbers, or one sentence."""
+    bits = 8 * np.dtype(stored).itemsize
+    spread = np.arange(40 * 50 * channels, dtype=np.uint16).reshape(40, 50, channels) * 11
+    image: Image = (spread >> 16 - bits).astype(f"u{bits // 8}").view(stored)
+    data = l3dali.encode(image, labels=labels)
+    for asked in (*DTYPES, "bfloat16"):
+        for fill_range in (None, False, True):
+            options: Any = {"dtype": getattr(torch, asked), "fill_range": fill_range}
+            options |= {"device": device, "layout": "HWC"}
+            # bfloat16 has the integers up to 256, so it holds what float16 holds.
+            like = "float16" if asked == "bfloat16" else asked
+            expected = becomes(image, like, labels=labels, fill_range=fill_range)
+            if expected is None:
+                text = f"holds {stored} .*{asked} cannot hold .*fill_range=True.*fill_range=False"
+                with pytest.raises(l3dali.L3Error, match="^the image " + text) as caught:
+                    l3dali.torch.decode(data, **options)
+                assert caught.value.status is l3dali.Status.INVALID_ARGUMENT
+                with pytest.raises(l3dali.L3Error, match="^item 1: the image " + text):
+                    l3dali.torch.decode_batch([ZEROS, data], **options)
+                continue
+            wanted = torch.from_numpy(expected)
+            if asked == "bfloat16":
+                floats = becomes(image, "float32", labels=labels, fill_range=fill_range)
+                wanted = torch.from_numpy(floats).to(torch.bfloat16)
+            (one,) = l3dali.torch.decode_batch([data], **options)
+            for tensor in (l3dali.torch.decode(data, **options), one):
+                assert tensor.dtype == wanted.dtype
+                assert torch.equal(tensor.cpu().contiguous(), wanted)
+
+
+def test_one_tensor_of_bfloat16(device: str) -> None:
+    image: Image = np.arange(30, dtype=np.uint8).reshape(5, 6)
+    items: list[Any] = [l3dali.encode(image, labels=True)] * 2
+    batch = l3dali.torch.decode_batch(items, device=device, dtype=torch.bfloat16, batched=True)
+    assert (batch.dtype, batch.shape) == (torch.bfloat16, (2, 1, 5, 6))
+    np.testing.assert_array_equal(batch[1, 0].float().cpu(), image)
 
 
 def test_windows_of_one_file(device: str) -> None:
@@ -268,7 +299,7 @@ def test_refused_arguments(device: str, files: list[bytes]) -> None:
             ValueError,
             "layout 'NCHW' is not supported; layouts: HWC, CHW",
         ),
-        (files, {"dtype": torch.int64}, ValueError, "dtype torch.int64 is not supported"),
+        (files, {"dtype": torch.float64}, ValueError, "dtype torch.float64 is not supported"),
         (files, {"dtype": "uint8"}, ValueError, "dtype 'uint8' is not supported"),
         (files, {"windows": [None]}, ValueError, "1 windows for 4 items"),
         (files, {"batched": True}, ValueError, "item 1 gives uint8 of shape"),
