@@ -73,14 +73,14 @@ enum {
 
 // What becomes of samples in another type than the stored one.
 enum {
-  // An integer type that holds every value of the stored type keeps the numbers. Other types are
-  // filled, as by L3_FILL_RANGE, with two exceptions: labels keep their numbers, and signed samples
-  // go to no integer type that cannot hold them. Labels, and signed samples, that the type cannot
-  // hold give L3_TYPE_TOO_NARROW.
+  // An integer type that holds every value of the stored type keeps the numbers; other types are
+  // filled, as by L3_FILL_RANGE. Labels always keep their numbers.
+  // L3_TYPE_TOO_NARROW: the type cannot hold the labels, or it is an integer type that cannot hold
+  // the signed samples.
   L3_FILL_BY_TYPE = 0,
-  // Samples fill the range of the type: floats that from 0 to 1, or -1 to 1 if samples are signed.
+  // Samples fill the range of the type. That of floats is 0 to 1, or -1 to 1 for signed samples.
   L3_FILL_RANGE = 1,
-  L3_KEEP_NUMBERS = 2  // numbers stay, saturated
+  L3_KEEP_NUMBERS = 2  // the numbers stay, and saturate
 };
 
 // Which channels come out of l3_decode(). All but the first read channels 0 to 2 of an image with

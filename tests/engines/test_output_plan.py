@@ -233,7 +233,7 @@ def test_table_of_types() -> None:
     page = (engines.ROOT / "docs" / "operators.md").read_text().partition("| stored |")[2]
     head, _, *rows = page.partition("\n\n")[0].splitlines()
     types = [cell.strip(" `") for cell in head.strip("|").split("|")]
-    found = {}
+    found: dict[tuple[str, str], str] = {}
     for row in rows:
         stored, *cells = [cell.strip() for cell in row.strip("|").split("|")]
         found |= {(stored, asked): cell for asked, cell in zip(types, cells, strict=True)}
