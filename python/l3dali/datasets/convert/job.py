@@ -577,7 +577,8 @@ def _check_length(reader: HashedReader, file: Stored) -> None:
 
 def _count(row: Row, totals: Totals) -> None:
     row.formats, row.failures, row.stored = totals.formats, totals.failures, totals.stored
-    row.labels, row.more_failures = totals.labels, totals.more_failures
+    row.labels, row.label_kinds = totals.labels, totals.label_kinds
+    row.more_failures = totals.more_failures
     row.transient = totals.transient
     if row.coding == "plan":
         row.choices = totals.choices

@@ -72,6 +72,7 @@ class Row:
         pixels_hash: of the pixels of the images that were converted, in order.
         stored: its images, by the format that they are stored in.
         labels: images by the `--labels` that name them.
+        label_kinds: converted images that `--labels` names, by kind.
         choices: a hash of these formats, in order, if a plan has chosen them.
         group: of a single image that a plan was asked about, what its header says of it, in
             the plan's words. With size and name, another plan chooses by it.
@@ -105,6 +106,7 @@ class Row:
     pixels_hash: str = ""
     stored: dict[str, int] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
+    label_kinds: dict[str, int] = field(default_factory=dict)
     choices: str = ""
     group: str = ""
     area: int = 0
@@ -133,7 +135,7 @@ class Row:
 _TOO_MUCH = 2**63  # of anything that is counted
 _BEGIN = b'{"source":"'  # of a row, if a run was killed amid the first
 _LONGEST_LINE = 2**21  # which no row is: json.loads hears no Ctrl-C
-_GROUPED = ("stored", "labels", "formats", "failures")
+_GROUPED = ("stored", "labels", "label_kinds", "formats", "failures")
 _SUMS = [each.name for each in fields(FormatTotals)]
 _numbers_of = attrgetter(*_SUMS)
 _REPEATED = ("kind", "status", "options", "coding", "version", "group", "choices")
@@ -160,7 +162,7 @@ def row_of_json(line: str) -> Row | None:
         further = {name: fields.pop(name) for name in [*fields] if name not in _TYPES}
         row = Row(**fields, further=further or None)
         numbers = [row.source_bytes, row.result_bytes, row.area, row.more_failures]
-        numbers += [*row.stored.values(), *row.labels.values()]
+        numbers += [*row.stored.values(), *row.labels.values(), *row.label_kinds.values()]
         numbers += [number for totals in row.formats.values() for number in _numbers_of(totals)]
         texts = [text for pair in row.failures for text in pair]
         is_name = len(os.fsencode(row.source)) <= LONGEST_NAME and not leads_out(row.source)
@@ -170,6 +172,7 @@ def row_of_json(line: str) -> Row | None:
         all(type(value) in _TYPES[name] for name, value in fields.items() if name not in _GROUPED)
         and all(type(number) is int and 0 <= number < _TOO_MUCH for number in numbers)
         and all(name.isprintable() for name in (row.version, *row.stored, *row.formats))
+        and all(name.isprintable() for name in row.label_kinds)
         and all(type(text) is str for text in texts)
         and row.status in (DONE, DROPPED, FAILED)
         and is_name

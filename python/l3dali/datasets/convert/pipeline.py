@@ -131,6 +131,7 @@ class Totals:
         transient: why another run may have other results, as in `Outcome`, between blanks.
         stored: images by the format that they are stored in.
         labels: images by the `--labels` that name them.
+        label_kinds: converted images that `--labels` names, by kind.
     """
 
     formats: dict[str, FormatTotals] = field(default_factory=dict)
@@ -139,6 +140,7 @@ class Totals:
     transient: str = ""
     stored: dict[str, int] = field(default_factory=dict)
     labels: dict[str, int] = field(default_factory=dict)
+    label_kinds: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Starts the hashes."""
@@ -160,6 +162,8 @@ class Totals:
             return
         stored_as = outcome.choice.instead or outcome.choice.stored_as
         self.stored[stored_as] = self.stored.get(stored_as, 0) + 1
+        if outcome.labels:
+            self.label_kinds[outcome.labels] = self.label_kinds.get(outcome.labels, 0) + 1
         result_bytes = len(blob.data if outcome.data is None else outcome.data)
         self.formats.setdefault(outcome.format, FormatTotals()).add(
             FormatTotals(
