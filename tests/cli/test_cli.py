@@ -444,6 +444,17 @@ def test_info(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "ICC of 7 bytes" in output
 
 
+def test_info_of_few_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Depth up to 2930 does not fit in the 8 bits that code its 249 values."""
+    depth = np.linspace(0, 2930, 249).astype(np.uint16)[np.arange(4980) * 7 % 249].reshape(60, 83)
+    l3dali.imwrite(tmp_path / "depth.l3", depth)
+    l3dali.imwrite(tmp_path / "dense.l3", np.arange(4096, dtype=np.uint16).reshape(64, 64))
+    assert main(["info", str(tmp_path)]) == 0
+    output = capsys.readouterr().out
+    assert "channels: 1, 16 bits, 249 distinct values, coded in 8 bits\n" in output
+    assert "channels: 1, 16 bits, 12 used\n" in output
+
+
 def test_info_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a.l3", "b.l3"):
         l3dali.imwrite(tmp_path / name, image())

@@ -128,8 +128,12 @@ def _metadata_text(info: codec.Info) -> list[str]:
 
 def _info_text(path: Path | str, info: codec.Info) -> str:
     signed = " signed" if info.dtype.kind == "i" else ""
-    bits = f"{info.bit_depth} bits{signed}, {info.used_bits} used"
-    values = f", {info.value_count} different values" if info.value_count else ""
+    bits = f"{info.bit_depth} bits{signed}, "
+    bits += (
+        f"{info.value_count} distinct values, coded in {info.used_bits} bits"
+        if info.value_count
+        else f"{info.used_bits} used"
+    )
     codings = ", ".join(f"{count} {name}" for name, count in (info.codings or {}).items() if count)
     chunks = {
         "ICC": info.icc,
@@ -147,7 +151,7 @@ def _info_text(path: Path | str, info: codec.Info) -> str:
     tile = f"{info.tile_height} rows and {info.tile_width} columns"
     lines = [
         printable(path),
-        f"  image  {info.width} x {info.height}, channels: {info.channels}, {bits}{values}"
+        f"  image  {info.width} x {info.height}, channels: {info.channels}, {bits}"
         + (", labels" if info.labels else ""),
         f"  tiles  {info.tile_count} of {tile}{codings and ': '}{codings}",
         f"  size   {info.encoded_bytes} bytes; raw {info.raw_bytes} bytes, ratio to "
