@@ -50,9 +50,9 @@ def test_each_argument_is_documented() -> None:
                 assert f"`{argument}`" in text, (name, argument)
 
 
-def _stub_arguments() -> dict[str, list[set[str]]]:
-    """Of each function of l3dali.fn, the keyword arguments of its overloads."""
-    stub = (Path(l3dali.__file__).parent / "dali/fn.pyi").read_text()
+def _stub_arguments(module: str) -> dict[str, list[set[str]]]:
+    """Of each function of the module, the keyword arguments of its overloads."""
+    stub = (Path(l3dali.__file__).parent / f"dali/{module}.pyi").read_text()
     functions = [n for n in ast.parse(stub).body if isinstance(n, ast.FunctionDef)]
     found: dict[str, list[set[str]]] = {}
     for function in functions:
@@ -61,14 +61,16 @@ def _stub_arguments() -> dict[str, list[set[str]]]:
     return found
 
 
-def test_types_are_those_of_the_operators() -> None:
+@pytest.mark.parametrize("public", ["fn", "dynamic"])
+def test_types_are_those_of_the_operators(public: str) -> None:
     """Independent of the tool: DALI's own signatures have the same arguments."""
-    stubs = _stub_arguments()
-    module = importlib.import_module("l3dali.dali.fn")
-    assert stubs.keys() == set(module.__all__) == set(SECTIONS)
+    stubs = _stub_arguments(public)
+    module = importlib.import_module(f"l3dali.{public}")
+    assert stubs.keys() == {name for name in dir(fn.l3) if not name.startswith("_")}
     for name, overloads in stubs.items():
-        operator = getattr(fn.l3, name)
-        assert getattr(module, name) is operator
+        operator = getattr(module, name)
+        if public == "fn":
+            assert operator is getattr(fn.l3, name)
         parameters = inspect.signature(operator).parameters.values()
         keywords = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
         schema = backend.GetSchema("l3__" + name.title().replace("_", ""))
@@ -77,28 +79,45 @@ def test_types_are_those_of_the_operators() -> None:
             assert of_overload == keywords - deprecated, name
 
 
-def test_types_say_that_dali_is_missing() -> None:
-    code = "import sys; sys.modules['nvidia'] = None; import l3dali.fn"
+@pytest.mark.parametrize("public", ["fn", "dynamic"])
+def test_types_say_that_dali_is_missing(public: str) -> None:
+    code = f"import sys; sys.modules['nvidia'] = None; import l3dali.{public}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "ImportError: l3dali.plugin needs NVIDIA DALI: pip install" in done.stderr
+
+
+def test_dynamic_mode_before_the_operators() -> None:
+    code = "import nvidia.dali.experimental.dynamic, l3dali.dynamic"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ImportError: nvidia.dali.experimental.dynamic was imported before" in done.stderr
+    assert done.stderr.endswith(": import l3dali.dynamic first\n")
 
 
 @pytest.mark.slow
 def test_type_checker_knows_the_operators(tmp_path: Path) -> None:
     code = """
+import l3dali.dynamic
+import l3dali.fn
+import nvidia.dali.experimental.dynamic as ndd
 from nvidia.dali import types
 from nvidia.dali.data_node import DataNode
-from l3dali import fn
 
 def graph(encoded: DataNode) -> None:
-    image = fn.decode(encoded, device="mixed", on_error="zero")
-    window, status = fn.decode_crop(encoded, crop=(64, 64), return_status=True)
-    reveal_type(fn.decode_slice(encoded, image, status, axis_names="HW", return_status=True))
-    fn.decode(encoded, output_type=types.DALIImageType.RGB, dtype=types.DALIDataType.FLOAT)
-    fn.decode(encoded, on_eror="zero")
-    fn.decode(encoded, on_error="nil")
-    fn.decode(encoded, cache_size="big")
-    fn.peek_shape(encoded, device="mixed")
+    l3 = l3dali.fn
+    image = l3.decode(encoded, device="mixed", on_error="zero")
+    window, status = l3.decode_crop(encoded, crop=(64, 64), return_status=True)
+    reveal_type(l3.decode_slice(encoded, image, status, axis_names="HW", return_status=True))
+    l3.decode(encoded, output_type=types.DALIImageType.RGB, dtype=types.DALIDataType.FLOAT)
+    l3.decode(encoded, on_eror="zero")
+    l3.decode(encoded, on_error="nil")
+    l3.decode(encoded, cache_size="big")
+    l3.peek_shape(encoded, device="mixed")
+
+def batches(files: ndd.Batch, file: ndd.Tensor) -> None:
+    l3 = l3dali.dynamic
+    reveal_type(l3.decode_crop(files, crop=(64, 64), dtype=ndd.float32, device="gpu"))
+    reveal_type(l3.decode_random_crop(file, rng=ndd.random.RNG(1), return_status=True))
+    l3.decode_random_crop(files, seed=1)
 """
     (tmp_path / "graph.py").write_text(code)
     command = [sys.executable, "-m", "mypy", "--follow-imports=silent", "graph.py"]
@@ -106,13 +125,18 @@ def graph(encoded: DataNode) -> None:
     lines = code.splitlines()
     found = re.findall(r"^graph.py:(\d+): error: ", result.stdout, re.MULTILINE)
     assert [lines[int(number) - 1].strip() for number in dict.fromkeys(found)] == [
-        'fn.decode(encoded, on_eror="zero")',
-        'fn.decode(encoded, on_error="nil")',
-        'fn.decode(encoded, cache_size="big")',
-        'fn.peek_shape(encoded, device="mixed")',
+        'l3.decode(encoded, on_eror="zero")',
+        'l3.decode(encoded, on_error="nil")',
+        'l3.decode(encoded, cache_size="big")',
+        'l3.peek_shape(encoded, device="mixed")',
+        "l3.decode_random_crop(files, seed=1)",
     ], result.stdout + result.stderr
-    assert 'Revealed type is "' in result.stdout
-    assert "list[" in result.stdout
+    revealed = re.findall(r'Revealed type is "(.*)"', result.stdout)
+    assert [re.sub(r"(?:\w+\.)+", "", kind) for kind in revealed] == [
+        "list[DataNode]",
+        "Batch",
+        "tuple[Tensor, Tensor]",
+    ]
 
 
 def test_guide_warns_first() -> None:

@@ -1,6 +1,6 @@
 """The operators of `nvidia.dali.fn.l3`, the same objects, with types for editors and mypy.
 
-DALI makes its operators while it runs, so tools that only read code know nothing of `fn.l3`.
+DALI makes its operators at run time, so tools that only read code do not find `fn.l3`.
 Importing this module loads the operators, as `import l3dali.plugin` does.
 """
 

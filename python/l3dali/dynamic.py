@@ -1,0 +1,1 @@
+from l3dali.dali.dynamic import *  # noqa: F403
