@@ -1,4 +1,4 @@
-"""The README's "Ten lines" run as printed, and the tables are what was measured."""
+"""The README's programs run as printed, and the tables are what was measured."""
 
 from __future__ import annotations
 
@@ -12,13 +12,10 @@ from pathlib import Path
 import imagecodecs
 import numpy as np
 import pytest
-from PIL import Image
-
-import l3dali
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-SECTION = README[README.index("## Ten lines") : README.index("## Data sets")]
+SECTION = README[README.index("## First batch") : README.index("## Data sets")]
 RESULTS = sorted((ROOT / "benchmarks" / "results").rglob("*.json"))
 
 
@@ -26,33 +23,40 @@ def _blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", SECTION, re.DOTALL)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Photographs and palette masks, and what the README's commands make of them."""
-    for name in ("images", "masks"):
-        (tmp_path / "png" / name).mkdir(parents=True)
-    ramp = np.add.outer(np.arange(300), np.arange(400))[..., None] // 4 + np.array([0, 40, 60])
-    for i, name in enumerate("abcdef"):
-        image = (ramp + i).astype(np.uint8)
-        (tmp_path / "png" / "images" / f"{name}.png").write_bytes(imagecodecs.png_encode(image))
-        mask = Image.fromarray(np.full((300, 400), i, np.uint8), mode="P")
-        mask.putpalette([200, 10, 10, 10, 200, 10] * 3)
-        mask.save(tmp_path / "png" / "masks" / f"{name}.png")
-    for line in "".join(_blocks("bash")).splitlines():
-        program, *arguments = shlex.split(line)
-        if program == "pip":
-            continue  # what tests/tools/test_build.py and every run of these tests are about
-        assert program == "l3"
-        subprocess.run([sys.executable, "-m", "l3dali", *arguments], cwd=tmp_path, check=True)
-    return tmp_path
+NUMBERS = {"gtFine_labelIds": 7, "gtFine_instanceIds": 26001, "disparity": 2930}
 
 
-def test_walk_is_ten_commands_and_lines() -> None:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Cityscapes, small, with the names of its files; and what the README's command makes of it."""
+    root = tmp_path_factory.mktemp("walk")
+    ramp = np.add.outer(np.arange(300), np.arange(600))[..., None] // 6 + np.array([0, 40, 60])
+    for i in range(6):
+        images = {"leftImg8bit": (ramp + i).astype(np.uint8)}
+        images["gtFine_color"] = np.full((300, 600, 4), i, np.uint8)
+        for kind, number in NUMBERS.items():
+            images[kind] = np.full((300, 600), number + i, np.uint8 if number < 256 else np.uint16)
+        for kind, image in images.items():
+            stem = f"train/aachen/aachen_{i:06}_000019"
+            path = root / "cityscapes" / kind.split("_")[0] / f"{stem}_{kind}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(imagecodecs.png_encode(image))
+        (path.parents[3] / "gtFine" / f"{stem}_gtFine_polygons.json").write_text("{}")
+    (line,) = "".join(_blocks("bash")).splitlines()
+    program, *arguments = shlex.split(line)
+    assert program == "l3"
+    command = [sys.executable, "-m", "l3dali", *arguments]
+    done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
+    assert "--labels marked 6 gray, 6 gray of 16 bits" in done.stdout
+    return root
+
+
+def test_walk_is_short() -> None:
     assert len(_blocks("bash")) == 1
     walk, without_dali = _blocks("python")
-    assert "import l3dali.plugin" not in without_dali
+    assert "nvidia" not in without_dali
     lines = [line for line in (_blocks("bash")[0] + walk).splitlines() if line.strip()]
-    assert len(lines) <= 10
+    assert len(lines) <= 14
     assert max(map(len, lines)) <= 100
 
 
@@ -72,13 +76,17 @@ def test_pages_install_from_a_clone() -> None:
 CHECK = """
 import numpy as np
 
-images, masks = images.as_cpu(), masks.as_cpu()
-assert len(images) == len(masks) == 4
-for image, mask in zip(images, masks):
-    assert image.shape() == [3, 256, 256] and mask.shape() == [256, 256, 1]
-    number = np.array(mask)[0, 0, 0]  # of the class, and of the image that it belongs to
-    assert np.array(image)[0, 0, 0] - number == (22 + 72) // 4, "images and masks are paired"
-assert len({np.array(mask)[0, 0, 0] for mask in masks}) == 4
+expected = {"classes": 7, "ids": 26001, "disparity": 2930}
+photo = [np.array(image) for image in photo.as_cpu()]
+assert {image.shape for image in photo} == {(3, 256, 512)}
+for name, first in expected.items():
+    maps = [np.array(each) for each in globals()[name].as_cpu()]
+    assert {(each.shape, each.dtype.name) for each in maps} == {((256, 512, 1), "int64")}
+    numbers = [each.min() for each in maps]
+    assert numbers == [each.max() for each in maps], name
+    # The number of the scene, which its photograph has too.
+    assert [image[0, 0, 0] - (22 + 44) // 6 for image in photo] == [n - first for n in numbers]
+    assert len(set(numbers)) == 4
 """
 
 
@@ -86,21 +94,42 @@ assert len({np.array(mask)[0, 0, 0] for mask in masks}) == 4
 def test_walk_ends_in_a_batch(folder: Path) -> None:
     command = [sys.executable, "-c", _blocks("python")[0] + CHECK]
     subprocess.run(command, cwd=folder, check=True)
-    assert np.unique(l3dali.imread(folder / "l3" / "masks" / "f.l3")).tolist() == [5]
 
 
 @pytest.mark.dali
 @pytest.mark.cuda
 def test_walk_ends_in_a_batch_on_the_gpu(folder: Path) -> None:
     code = _blocks("python")[0].replace("device_id=None", "device_id=0")
-    code, count = re.subn(r"(fn\.l3\.\w+\()", r'\1device="mixed", encoded=', code)
+    code, count = re.subn(r"(l3dali\.fn\.\w+\(\w+, )", r'\1device="mixed", ', code)
     assert count == 2
-    code = re.sub(r'device="mixed", encoded=(\w+), ', r'\1, device="mixed", ', code)
     subprocess.run([sys.executable, "-c", code + CHECK], cwd=folder, check=True)
 
 
-def test_example_without_dali() -> None:
-    subprocess.run([sys.executable, "-c", _blocks("python")[1]], check=True)
+CHECK_WITHOUT_DALI = """
+for numbers, first in ((classes, 7), (ids, 26001), (disparity, 2930)):
+    assert numbers.dtype == torch.int64 and numbers.shape == (1, 300, 600)
+    assert first <= numbers.min() == numbers.max() < first + 6
+assert l3dali.info(data).labels and window.shape == (24, 32)
+"""
+
+
+@pytest.mark.torch
+def test_walk_without_dali(folder: Path) -> None:
+    code = _blocks("python")[1] + CHECK_WITHOUT_DALI
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
+
+
+@pytest.mark.dali
+@pytest.mark.slow
+def test_type_checkers_accept_the_walk(tmp_path: Path) -> None:
+    """As pyright does, mypy refuses names that DALI does not export."""
+    (tmp_path / "walk.py").write_text(_blocks("python")[0])
+    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", "--check-untyped-defs"]
+    done = subprocess.run(
+        [*command, "--no-implicit-reexport", "walk.py"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
 
 
 def test_tables_are_what_was_measured() -> None:
