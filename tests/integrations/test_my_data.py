@@ -1,0 +1,126 @@
+"""docs/guide.md, "My data is": each row as printed, through `l3 encode`, DALI and PyTorch."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from engines import ROOT
+from numpy.typing import NDArray
+
+import l3dali
+from l3dali.cli import main
+
+imagecodecs = pytest.importorskip("imagecodecs")
+tifffile = pytest.importorskip("tifffile")
+torch = pytest.importorskip("torch")
+pytest.importorskip("nvidia.dali")
+
+from nvidia.dali import fn, pipeline_def, types  # noqa: E402
+from PIL import Image  # noqa: E402
+
+import l3dali.fn  # noqa: E402
+import l3dali.torch  # noqa: E402
+
+pytestmark = pytest.mark.dali
+
+Array = NDArray[Any]
+GUIDE = (ROOT / "docs" / "guide.md").read_text()
+SECTION = GUIDE[GUIDE.index("## My data is\n") : GUIDE.index("## Files to a PyTorch training loop")]
+ROWS = {
+    cells[0]: cells[1:]
+    for line in SECTION.splitlines()
+    if line.startswith("| ") and not line.startswith("| my data")
+    for cells in [[cell.strip(" `") for cell in line.strip("|").split(" | ")]]
+}
+RNG = np.random.default_rng(1)
+
+
+def png(pixels: Array) -> tuple[str, bytes]:
+    return "png", bytes(imagecodecs.png_encode(pixels))
+
+
+def palette() -> tuple[str, bytes]:
+    image = Image.fromarray(CLASSES)
+    image.putpalette([200, 10, 10, 10, 200, 10] * 13)
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return "png", file.getvalue()
+
+
+def tiff(pixels: Array) -> tuple[str, bytes]:
+    file = io.BytesIO()
+    tifffile.imwrite(file, pixels, photometric="minisblack", planarconfig="contig")
+    return "tif", file.getvalue()
+
+
+SHAPE = (40, 50)
+CLASSES = RNG.integers(0, 26, SHAPE).astype(np.uint8)
+IDS = RNG.choice(np.array([7, 24001, 26000, 26001, 33001], np.uint16), SHAPE)
+DEPTH = RNG.integers(0, 2931, SHAPE).astype(np.uint16)
+COLOURS = RNG.integers(0, 256, (*SHAPE, 3)).astype(np.uint8)
+RGBA = RNG.integers(0, 256, (*SHAPE, 4)).astype(np.uint8)
+DEEP = RNG.integers(0, 65536, (*SHAPE, 3)).astype(np.uint16)
+BANDS = RNG.integers(0, 4096, (*SHAPE, 13)).astype(np.uint16)
+FLOATS = RNG.normal(size=(*SHAPE, 1)).astype(np.float32)
+SMOOTH = np.add.outer(np.arange(40), np.arange(50))[..., None] + np.arange(3) * 50
+JPEG = bytes(imagecodecs.jpeg8_encode(SMOOTH.astype(np.uint8), level=95))
+
+# Of each row the file, and the array (H, W, C) that both calls give.
+DATA: dict[str, tuple[tuple[str, bytes], Array]] = {
+    "gray masks": (png(CLASSES), CLASSES[..., None].astype(np.int64)),
+    "palette masks": (palette(), CLASSES[..., None].astype(np.int64)),
+    "colour masks": (png(RGBA), RGBA[..., :3]),
+    "instance ids": (png(IDS), IDS[..., None].astype(np.int64)),
+    "depth": (png(DEPTH), DEPTH[..., None].astype(np.float32) * np.float32(0.001)),
+    "RGBA": (png(RGBA), RGBA[..., :3]),
+    "16-bit photographs": (png(DEEP), DEEP.astype(np.float32) / np.float32(65535)),
+    "many bands": (tiff(BANDS), BANDS[..., [3, 2, 1]]),
+    "floats": (("l3", b""), FLOATS),
+    "JPEG": (("jpg", JPEG), imagecodecs.jpeg8_decode(JPEG)),
+}
+
+
+def test_each_row_has_data() -> None:
+    assert ROWS.keys() == DATA.keys()
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_row(tmp_path: Path, row: str) -> None:
+    option, in_dali, in_torch = ROWS[row]
+    (suffix, data), expected = DATA[row]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / f"a.{suffix}").write_bytes(data)
+    if row == "floats":
+        assert option == "[in Python](#floats)"
+        path = tmp_path / "data" / "a.l3"
+        l3dali.imwrite(path, FLOATS.view(np.uint16), metadata={"floats": "float32"})
+    else:
+        assert re.fullmatch(r"none|--\S.*", option)
+        options = [] if option == "none" else option.split()
+        path = tmp_path / "l3" / "a.l3"
+        command = ["encode", str(tmp_path / "data"), "-o", str(tmp_path / "l3"), "--verify"]
+        assert main([*command, *options]) == 0
+    assert l3dali.info(path).labels == (option in ("--labels", "--palette index"))
+
+    names = {"fn": fn, "l3dali": l3dali, "torch": torch, "types": types}
+
+    @pipeline_def(batch_size=2, num_threads=2, device_id=None)
+    def decoded() -> Any:
+        encoded, _ = fn.readers.file(files=[str(path)] * 2)
+        return eval(in_dali, names | {"e": encoded})
+
+    (output,) = decoded().run()
+    for got in map(np.array, output):
+        assert got.dtype == expected.dtype
+        np.testing.assert_allclose(got, expected, rtol=1e-6, atol=0)
+
+    tensor = eval(in_torch, names | {"f": path.read_bytes()})
+    if 'layout="HWC"' not in in_torch:
+        tensor = tensor.permute(1, 2, 0)
+    assert tensor.numpy().dtype == expected.dtype
+    np.testing.assert_allclose(tensor.numpy(), expected, rtol=1e-6, atol=0)
