@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -133,6 +134,8 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     return {region.x.size_px, region.y.size_px};
   }
   virtual bool IsMirrored(const dali::Workspace&, int) { return false; }
+  // The output channels of an image, where a batch needs one number of them; 0 where it does not.
+  virtual uint32_t CommonChannels(const ImageInfo&) const { return 0; }
   // Says which `dtype` an image of 8 or 16 bits allows, if not all.
   virtual const char* TypeAdvice() const {
     return " (photographs of 8 and of 16 bits need `fill_range=True` with it)";
@@ -187,6 +190,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     failures_.SetNumbers(is_part ? &ws.ArgumentInput("_numbers") : nullptr);
     ReadBatch(input);
     Acquire(ws);
+    SetChannels(input);
     const int count = input.num_samples();
     outputs.resize(1);
     outputs[0].type = DaliType(type_);
@@ -354,6 +358,39 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
           ", or read files of different types in separate readers."));
       sample.status = Status::kInvalidArgument;
       sample.info.sample_type = samples_[like].info.sample_type;
+    }
+  }
+
+  // Images whose output would have another number of channels than that of most images fail.
+  void SetChannels(const Input& input) {
+    std::map<uint32_t, int> counts;
+    int usual = -1;
+    for (const Sample& sample : samples_) {
+      if (sample.status == Status::kOk) ++counts[CommonChannels(sample.info)];
+    }
+    for (size_t n = 0; n < samples_.size(); ++n) {
+      if (samples_[n].status != Status::kOk) continue;
+      const auto count_of = [&](size_t i) { return counts[CommonChannels(samples_[i].info)]; };
+      if (usual < 0 || (failures_.goes_on() && count_of(n) > count_of(usual))) {
+        usual = static_cast<int>(n);
+      }
+    }
+    if (usual < 0) return;
+    const uint16_t channels = samples_[usual].info.channels;
+    for (size_t n = 0; n < samples_.size(); ++n) {
+      Sample& sample = samples_[n];
+      if (CommonChannels(sample.info) == CommonChannels(samples_[usual].info)) continue;
+      if (sample.status == Status::kOk) {
+        failures_.Report(dali::make_string("The output of a batch has one number of channels, but ",
+                                           failures_.Name(input, usual), " has ", channels, " and ",
+                                           failures_.Name(input, static_cast<int>(n)), " has ",
+                                           sample.info.channels, ". ",
+                                           std::max(channels, sample.info.channels) <= kMaxChannels
+                                               ? "`output_type=types.RGB` gives three for both."
+                                               : "`channels` chooses as many of each."));
+        sample.status = Status::kInvalidArgument;
+      }
+      sample.info.channels = channels;
     }
   }
 

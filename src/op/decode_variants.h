@@ -99,6 +99,15 @@ class NormalizingOperator : public DecodeOperator<Backend> {
   bool IsMirrored(const dali::Workspace& ws, int sample) override {
     return this->spec_.template GetArgument<int>("mirror", &ws, sample) != 0;
   }
+  // One value of `mean`, `std` and `fill_values` fits images of any channels, and an iterator that
+  // makes one tensor of the batch would name no file.
+  uint32_t CommonChannels(const ImageInfo& info) const override {
+    const bool takes_any = mean_[0].num_elements() == 1 && std_[0].num_elements() == 1 &&
+                           fill_values_.size() <= 1 && this->colors_ == Colors::kStored &&
+                           this->channels_.empty() && !this->has_windows_;
+    if (!takes_any) return 0;
+    return pad_output_ && info.channels == 3 ? 4 : info.channels;
+  }
   const char* TypeAdvice() const override {
     return " that holds the values of both, as int32 or float do";
   }
@@ -133,7 +142,9 @@ class NormalizingOperator : public DecodeOperator<Backend> {
         "`mean`, `std` and `fill_values` have one value or one for each channel, and `pad_output` "
         "pads up to four, none that `channels` chose; ",
         this->Name(ws, sample), " has ", count, " channels.",
-        others_can_fit && count < 3 && values == 3 ? " `output_type=types.RGB` makes three." : "");
+        others_can_fit && count <= kMaxChannels && values == 3
+            ? " `output_type=types.RGB` makes three."
+            : "");
     DALI_ENFORCE(others_can_fit, message);
     bool fits = false;
     for (uint16_t channels = 1; channels <= kMaxChannels && !fits; ++channels) {

@@ -22,6 +22,7 @@ from dali_tools import (
     pipeline,
     run,
     source,
+    unpack,
 )
 from nvidia.dali import fn, types
 from reference_decoder import STATUS_NAMES
@@ -257,7 +258,7 @@ def test_arguments_beside_unreadable_samples(
 @pytest.mark.parametrize("name", DECODERS)
 @pytest.mark.parametrize("on_error", ["raise", "zero"])
 def test_status_of_good_samples(name: str, device: str, on_error: str) -> None:
-    samples = [p.l3 for p in make_pairs(3, 20) if min(p.image.shape[:2]) >= 9]
+    samples = [p.l3 for p in make_pairs(3, 20, channels=[3]) if min(p.image.shape[:2]) >= 9]
 
     def define(l3: Any) -> Any:
         return (
@@ -417,6 +418,42 @@ def test_images_with_other_channels(pair: Pair, device: str, arguments: dict[str
     # Where the channels are not the file's, no image fits: the pipeline's mistake.
     with pytest.raises(RuntimeError, match=r"sample 0 has 1 channels"):
         run(lambda l3: define(l3, output_type=types.GRAY), device, samples)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "zero"])
+def test_batches_of_several_channels(tmp_path: Path, device: str, on_error: str) -> None:
+    """An iterator that makes one tensor of a batch would name no file."""
+    rng = np.random.default_rng(7)
+    images = [make_image(rng, (30, 40, channels)) for channels in (1, 3, 3, 4, 6)]
+    paths = [str(tmp_path / f"{i}.l3") for i in range(len(images))]
+    for path, image in zip(paths, images, strict=True):
+        l3dali.imwrite(path, image)
+
+    def define(*numbers: int, **arguments: Any) -> Any:
+        encoded, _ = fn.readers.file(files=[paths[i] for i in numbers])
+        return fn.l3.decode_crop_mirror_normalize(
+            encoded, device=device, on_error=on_error, **arguments
+        )
+
+    def shapes(*numbers: int, **arguments: Any) -> list[tuple[int, ...]]:
+        (output,) = pipeline(lambda: define(*numbers, **arguments), device, len(numbers)).run()
+        return [(*each.shape, each.any()) for each in unpack(output)]
+
+    assert shapes(0, 1, 3, output_type=types.RGB) == [(3, 30, 40, True)] * 3
+    assert shapes(1, 3, pad_output=True) == [(4, 30, 40, True)] * 2
+    assert shapes(4, 1, channels=[2, 0]) == [(2, 30, 40, True)] * 2
+    if on_error == "zero":
+        assert shapes(0, 1, 2) == [(3, 30, 40, n > 0) for n in range(3)]  # as most images have
+        assert shapes(0, 4, 4) == [(6, 30, 40, n > 0) for n in range(3)]
+        return
+    rgb = r"`output_type=types\.RGB` gives three for both\."
+    named = r"but sample 0 \(.*1\.l3\) has 3 and sample 2 \(.*{}\.l3\) has {}\. "
+    with pytest.raises(RuntimeError, match=named.format(3, 4) + rgb):
+        shapes(1, 2, 3)
+    with pytest.raises(RuntimeError, match=named.format(0, 1) + rgb):
+        shapes(1, 2, 0, pad_output=True)
+    with pytest.raises(RuntimeError, match=named.format(4, 6) + "`channels` chooses as many"):
+        shapes(1, 2, 4)
 
 
 @pytest.mark.parametrize(

@@ -133,10 +133,11 @@ def test_every_value(device: str, dtype: str) -> None:
             compare(pairs, device, {}, dtype=DTYPES[dtype], **normalize)
 
 
-def test_defaults(device: str) -> None:
-    ours = compare(make_pairs(50, BATCH), device, {})
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_defaults(device: str, channels: int) -> None:
+    ours = compare(make_pairs(50, BATCH // 2, channels=[channels]), device, {})
     assert {image.dtype for image in ours} == {np.dtype(np.float32)}
-    assert ours[0].shape[0] in (1, 3, 4)  # CHW
+    assert ours[0].shape[0] == channels  # CHW
 
 
 @pytest.mark.parametrize("output_type", ["RGB", "BGR", "GRAY"])
@@ -175,12 +176,14 @@ def test_ycbcr_is_refused(device: str) -> None:
         run(define, device, {"l3": [make_pairs(57, 1)[0].l3]})
 
 
-def test_three_values_of_gray_are_told_how(device: str) -> None:
+@pytest.mark.parametrize("channels", [1, 2, 4])
+def test_three_values_for_other_channels(device: str, channels: int) -> None:
     def define(l3: Any) -> Any:
         return fn.l3.decode_crop_mirror_normalize(l3, device=device, mean=[1.0, 2.0, 3.0])
 
-    with pytest.raises(RuntimeError, match=r"has 1 channels. `output_type=types.RGB` makes three"):
-        run(define, device, {"l3": [make_pairs(57, 1, channels=[1])[0].l3]})
+    remedy = rf"sample 0 has {channels} channels\. `output_type=types\.RGB` makes three\."
+    with pytest.raises(RuntimeError, match=remedy):
+        run(define, device, {"l3": [make_pairs(57, 1, channels=[channels])[0].l3]})
 
 
 @pytest.mark.parametrize("policy", ["pad", "trim_to_shape"])
@@ -206,7 +209,7 @@ def test_orientation(device: str, adjust: bool, policy: str) -> None:
 
 def test_windows_far_outside(device: str) -> None:
     """A border many times the image: the window touches no tile, or all of them."""
-    pairs = make_pairs(54, 12, side=9)
+    pairs = make_pairs(54, 12, channels=[3], side=9)
     ours = compare(
         pairs, device, {}, crop=(200.0, 300.0), out_of_bounds_policy="pad", fill_values=9.0
     )
