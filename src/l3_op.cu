@@ -124,7 +124,8 @@ where the file cannot tell its size, it counts as 1 x 1 pixels, with type and ch
 sample of the batch. Damage in tiles that no window touches goes unseen.
 
 A sound image fails alone, with status 9 (``kInvalidArgument``), if a window is empty or not inside of
-it, if it has other channels than ``mean``, ``std`` or ``fill_values`` (an ``output_type`` avoids that),
+it, if it has other channels than ``mean``, ``std`` or ``fill_values``, or in
+``decode_crop_mirror_normalize`` than most images of the batch (an ``output_type`` avoids that),
 if ``dtype`` cannot hold its numbers (``fill_range`` avoids that), or if its samples have another type than
 those of others: the type of a batch is then the one that most of its images have (a ``dtype`` avoids that). One whose output has more than ``max_pixels`` has status 8
 (``kOutputTooSmall``), and zeros of 1 x 1 pixels. Arguments that fit no image are always an error.)code",
@@ -215,7 +216,9 @@ DALI_SCHEMA(l3__DecodeCropMirrorNormalize)
 
 Equal to ``fn.l3.decode`` followed by :meth:`nvidia.dali.fn.crop_mirror_normalize`, whose arguments
 it takes, but decodes only the tiles that the window touches, and straight to the final type and
-layout. ``output_type`` may be any but ``YCbCr``.)code")
+layout. ``output_type`` may be any but ``YCbCr``.
+
+All images of a batch need the same number of channels: ``output_type=types.RGB`` makes three of each.)code")
     .NumInput(1)
     .InputDox(0, "encoded", "1D TensorList of uint8", "The bytes of an ``.l3`` file a sample.")
     .NumOutput(1)
