@@ -20,7 +20,7 @@ from matplotlib import pyplot as plt
 from nvidia.dali import fn, types
 
 import l3dali
-import l3dali.plugin
+import l3dali.fn
 from l3dali import _build_info
 from l3dali.codec import Image
 from l3dali.console import megabytes, print_table, ratio, speed
@@ -65,7 +65,7 @@ def l3_format(coding: l3dali.Coding) -> Format:
         ".l3",
         partial(l3dali.encode, coding=coding),
         l3dali.decode,
-        lambda data, device: fn.l3.decode(data, device=device),
+        lambda data, device: l3dali.fn.decode(data, device=device),
     )
 
 
@@ -205,7 +205,7 @@ def time_library(files: list[Path], image_format: Format) -> float:
 def draw_contact_sheet(images: dict[str, Image], output: Path, device: str) -> None:
     """Draws the images that came out of the pipeline."""
     figure, grid = plt.subplots(4, 4, figsize=(10, 10.6), layout="constrained")
-    figure.suptitle(f'What fn.l3.decode(device="{device}") gave back')
+    figure.suptitle(f'What l3dali.fn.decode(device="{device}") gave back')
     for axes, (name, image) in zip(grid.flat, images.items(), strict=True):
         axes.imshow(image.squeeze(), cmap="gray", vmin=0, vmax=255)
         height, width = image.shape[:2]

@@ -13,7 +13,7 @@ import numpy as np
 from nvidia.dali import fn, pipeline_def
 from skimage import data
 
-import l3dali.plugin  # adds fn.l3 to DALI
+import l3dali.fn
 
 # %%
 # ``imwrite`` encodes without loss. Beside each file: how large it is in memory.
@@ -35,13 +35,14 @@ for name, image in photographs.items():
 @pipeline_def(batch_size=len(photographs), num_threads=2, device_id=None)
 def pipeline():
     encoded, _ = fn.readers.file(files=[str(folder / f"{name}.l3") for name in photographs])
-    return fn.l3.decode(encoded, device="cpu")
+    return l3dali.fn.decode(encoded, device="cpu")
 
 
 (batch,) = pipeline().run()
 
 # %%
-# Images of a batch may differ in size, and in how many channels they have.
+# Images of a batch may differ in size, and in how many channels they have. For training,
+# ``output_type=types.RGB`` makes three channels of all.
 
 figure, grid = plt.subplots(2, 4, figsize=(10, 5.4), layout="constrained")
 for axes, (name, image), decoded in zip(grid.flat, photographs.items(), batch, strict=True):

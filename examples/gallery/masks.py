@@ -11,10 +11,10 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-from nvidia.dali import fn, pipeline_def
+from nvidia.dali import fn, pipeline_def, types
 from skimage import data, filters, measure
 
-import l3dali.plugin
+import l3dali.fn
 
 # %%
 # Coins on a table. Each is a class, found by a threshold. ``labels=True`` says that numbers must
@@ -39,9 +39,10 @@ print(f"{mask.max()} classes in {(folder / 'mask.l3').stat().st_size:,} bytes")
 def crops():
     images, _ = fn.readers.file(files=[str(folder / "image.l3")])
     masks, _ = fn.readers.file(files=[str(folder / "mask.l3")])
-    begin, size = fn.random_crop_generator(fn.l3.peek_shape(images), random_area=(0.1, 0.3))
+    begin, size = fn.random_crop_generator(l3dali.fn.peek_shape(images), random_area=(0.1, 0.3))
     window = {"start": begin, "shape": size, "axis_names": "HW"}
-    return fn.l3.decode_slice(images, **window), fn.l3.decode_slice(masks, **window)
+    images = l3dali.fn.decode_slice(images, output_type=types.RGB, **window)
+    return images, l3dali.fn.decode_slice(masks, dtype=types.INT64, **window)
 
 
 images, masks = crops().run()
@@ -50,7 +51,7 @@ images, masks = crops().run()
 colours = np.frombuffer(l3dali.info(folder / "mask.l3").palette, np.uint8).reshape(-1, 4)
 figure, grid = plt.subplots(2, 6, figsize=(12, 4), layout="constrained")
 for column, crop, numbers in zip(grid.T, images, masks, strict=True):
-    column[0].imshow(np.array(crop).squeeze(), cmap="gray")
+    column[0].imshow(np.array(crop))
     column[1].imshow(colours[np.array(numbers).squeeze()])
     for axes in column:
         axes.axis("off")

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
-from nvidia.dali import fn, pipeline_def
+from nvidia.dali import fn, pipeline_def, types
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
 from skimage import data
 
-import l3dali.plugin
+import l3dali.fn
 
 NAMES = ("brick", "camera", "coins", "grass", "gravel", "moon")
 STEPS = 80
@@ -33,8 +33,9 @@ for name in NAMES:
 def crops():
     files = [str(folder / f"{name}.l3") for name in NAMES]
     encoded, labels = fn.readers.file(files=files, random_shuffle=True, seed=1)
-    images = fn.l3.decode_crop_mirror_normalize(
+    images = l3dali.fn.decode_crop_mirror_normalize(
         encoded,
+        output_type=types.RGB,
         crop=(64, 64),
         crop_pos_x=fn.random.uniform(range=(0.0, 1.0)),
         crop_pos_y=fn.random.uniform(range=(0.0, 1.0)),
@@ -50,7 +51,7 @@ def crops():
 
 torch.manual_seed(1)
 network = torch.nn.Sequential(
-    *(torch.nn.Conv2d(1, 16, 5, stride=2), torch.nn.ReLU()),
+    *(torch.nn.Conv2d(3, 16, 5, stride=2), torch.nn.ReLU()),
     *(torch.nn.Conv2d(16, 32, 5, stride=2), torch.nn.ReLU()),
     *(torch.nn.AdaptiveAvgPool2d(2), torch.nn.Flatten(), torch.nn.Linear(128, len(NAMES))),
 )

@@ -1,6 +1,6 @@
 """L3: a lossless image format that decodes in parallel on CPU and GPU.
 
-`import l3dali.plugin` adds the operators `fn.l3.*` to NVIDIA DALI.
+`import l3dali.fn` loads the operators of NVIDIA DALI, `l3dali.fn.decode` and others.
 """
 
 from l3dali import _build_info, _starting  # noqa: F401  (_starting first of all that takes time)
