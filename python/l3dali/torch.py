@@ -307,8 +307,8 @@ def _tensors(
         if output != outputs[0]:
             raise ValueError(
                 f"item {i} gives {output[1]} of shape {output[0]}, and item 0 {outputs[0][1]} of "
-                f"{outputs[0][0]}: a batched tensor needs outputs that are alike; windows and "
-                f"dtype can make them so"
+                f"{outputs[0][0]}: a batched tensor needs outputs that are alike; windows, "
+                f"mode and dtype can make them so"
             )
     shape, name = outputs[0]
     return torch.empty((len(outputs), *shape), dtype=types[name], device=device)
