@@ -114,7 +114,7 @@ PACKAGES = (
     {"cli"},
 )
 # Modules that hand on the names of another one, and `python -m l3dali`: no one imports them.
-PYTHON_FACES = {"__main__", "fn", "pipeline", "plugin"} | {
+PYTHON_FACES = {"__main__", "dynamic", "fn", "pipeline", "plugin"} | {
     path.stem for path in (ROOT / "python/l3dali/adapters").glob("[!_]*.py")
 }
 MODULES = sorted(path.relative_to(ROOT / "python") for path in (ROOT / "python").rglob("*.py"))
