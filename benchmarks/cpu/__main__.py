@@ -33,9 +33,6 @@ MODULES = {
     "dali_windows": ("roi",),
     "convert": ("convert",),
     "liquid": ("liquid",),
-    "simulator": ("simulator",),
-    "cluster": ("cluster",),
-    "liquid_plans": ("liquid_planning", "liquid_replanning"),
 }
 CASES = {case: module for module, cases in MODULES.items() for case in cases}
 

@@ -17,9 +17,9 @@ from l3dali.datasets.convert.manifest import Row, row_of_json
 from l3dali.datasets.convert.storage import MANIFEST_NAME
 from l3dali.datasets.convert.work import find_sources
 from l3dali.datasets.liquid.dataset import fingerprint
-from l3dali.datasets.liquid.model import Group, Prices
+from l3dali.datasets.liquid.model import Limits, Prices
 from l3dali.datasets.liquid.plan import Plan, Predicted, Tie
-from l3dali.datasets.liquid.profile import Host, Linear
+from l3dali.datasets.liquid.profile import Fits, Host, Linear
 from l3dali.images.reading import read_picture
 
 Image = NDArray[Any]
@@ -128,8 +128,9 @@ def convert(*arguments: object) -> int:
 def make_plan(source: Path, shares: dict[str, float], group: str = "png rgb 8") -> Plan:
     """A plan that shares the images of a group out by lot; those of others stay as they are."""
     formats = list(shares)
-    costs = Group(
+    costs = Fits(
         images=1,
+        source_bytes=100,
         raw_bytes=3.0,
         sizes={name: Linear(base=100) for name in formats},
         cpu_seconds={f"{name}@cpu": Linear(base=1) for name in formats},
@@ -143,8 +144,8 @@ def make_plan(source: Path, shares: dict[str, float], group: str = "png rgb 8") 
         groups={group: costs},
         prices=Prices(cpu_seconds=1.0),
         ties=[Tie(group, formats, list(shares.values()))] if len(formats) > 1 else [],
-        host=Host(cores=1),
-        predicted=Predicted(1, 1, 1, dict.fromkeys(formats, 1.0), {}, {}, {}, 1, 1),
+        limits=Limits(Host(cores=1)),
+        predicted=Predicted(1, 1, 1, dict.fromkeys(formats, 1.0), {}, {}, 1, 1),
     )
 
 

@@ -304,7 +304,7 @@ def test_options_that_contradict_a_plan(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "no whole JSON"),
+        ("", "not a complete JSON file"),
         ('{"format": "l3-profile", "version": 1}', "not a plan"),
         ('{"format": "l3-plan", "version": 2}', "version 2"),
         ('{"format": "l3-plan", "version": 1, "images": -1}', "missing"),

@@ -20,23 +20,14 @@ import l3dali
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytest.importorskip("uvicorn")
-
 MIB = 2**20
-# As if httptools were installed, which uvicorn prefers and which has no limits.
-COMMAND = """
-import sys, types
-sys.modules["httptools"] = types.ModuleType("httptools")
-from l3dali.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
 
 
 @contextmanager
 def viewer(folder: Path) -> Iterator[tuple[int, str, subprocess.Popen[str]]]:
     """Port, token and process of a viewer of one image."""
     l3dali.imwrite(folder / "a.l3", np.zeros((300, 300, 3), np.uint8))
-    command = [sys.executable, "-c", COMMAND, "view", str(folder), "--cache", str(folder / "cache")]
+    command = [sys.executable, "-m", "l3dali", "view", str(folder)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         found = re.search(r"127\.0\.0\.1:(\d+)/([^/]+)/", process.stderr.readline())
@@ -66,20 +57,8 @@ def resident_bytes(process: int) -> int:
     return 1024 * int(found[1])
 
 
-@pytest.mark.parametrize(
-    ("head", "more"),
-    [
-        ("GET /", "a" * MIB),
-        ("GET / HTTP/1.1\r\nX: ", "a" * MIB),
-        ("GET / HTTP/1.1\r\n", "X: a\r\n" * (MIB // 6)),
-        ("GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", f"100000\r\n{'a' * MIB}\r\n"),
-    ],
-    ids=["address", "header", "headers", "body"],
-)
-def test_endless_requests_take_no_memory(
-    server: tuple[int, str, int], head: str, more: str
-) -> None:
-    """100 MB of headers took 1.2 GB, without the token."""
+@pytest.mark.parametrize("head", ["GET /", "GET / HTTP/1.1\r\nX: "], ids=["address", "header"])
+def test_endless_requests_take_no_memory(server: tuple[int, str, int], head: str) -> None:
     port, token, process = server
     assert ask(port, f"GET /{token}/list HTTP/1.1").startswith(b"HTTP/1.1 200 ")
     before = resident_bytes(process)
@@ -87,27 +66,11 @@ def test_endless_requests_take_no_memory(
         try:
             connection.sendall(head.encode())
             for _ in range(64):
-                connection.sendall(more.encode())
+                connection.sendall(b"a" * MIB)
         except ConnectionError:
             pass  # as it should be
     assert resident_bytes(process) - before < 16 * MIB
     assert ask(port, f"GET /{token}/list HTTP/1.1").startswith(b"HTTP/1.1 200 ")
-
-
-def test_clients_that_do_not_read_take_little_memory(server: tuple[int, str, int]) -> None:
-    """100 ask for a tile of 192 KiB, again and again."""
-    port, token, process = server
-    request = f"GET /{token}/tile/0/0/0/0 HTTP/1.1\r\nHost: x\r\n\r\n".encode()
-    before = resident_bytes(process)
-    clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
-    try:
-        for client in clients:
-            client.sendall(20 * request)
-        assert ask(port, f"GET /{token}/list HTTP/1.1").startswith(b"HTTP/1.1 200 ")
-        assert resident_bytes(process) - before < 100 * MIB
-    finally:
-        for client in clients:
-            client.close()
 
 
 def test_an_address_of_another_host_shows_nothing(server: tuple[int, str, int]) -> None:
@@ -117,13 +80,12 @@ def test_an_address_of_another_host_shows_nothing(server: tuple[int, str, int]) 
         assert ask(port, f"GET {path} HTTP/1.1").startswith(b"HTTP/1.1 404 ")
 
 
-@pytest.mark.parametrize("clients", [1, 50])
-def test_an_interrupt_ends_it_whatever_clients_do(tmp_path: Path, clients: int) -> None:
-    """One that reads none of its answers held it, after two of them; the tracebacks of 50 filled a
-    pipe that nobody reads."""
+def test_an_interrupt_ends_it_whatever_clients_do(tmp_path: Path) -> None:
+    """Clients that read none of their answers neither hold it, nor write lines."""
     with viewer(tmp_path) as (port, token, process), ExitStack() as connections:
+        ask(port, "no request")
         head = f"GET /{token}/tile/0/0/0/0 HTTP/1.1\r\nHost: x\r\n\r\n"
-        for _ in range(clients):
+        for _ in range(50):
             connection = connections.enter_context(socket.socket())
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
             connection.connect(("127.0.0.1", port))
@@ -131,13 +93,5 @@ def test_an_interrupt_ends_it_whatever_clients_do(tmp_path: Path, clients: int) 
         time.sleep(3)  # until answers go no further
         process.send_signal(signal.SIGINT)
         process.wait(30)
-
-
-def test_no_client_writes_lines(tmp_path: Path) -> None:
-    """Who has no token, on a terminal; where nobody reads a pipe, they held server and Ctrl-C."""
-    with viewer(tmp_path) as (port, _token, process):
-        ask(port, "GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: upgrade")
-        ask(port, "no request")
-        process.send_signal(signal.SIGINT)
         assert process.stderr is not None
         assert process.stderr.read() == "l3: interrupted\n"

@@ -5,11 +5,8 @@ from __future__ import annotations
 import argparse
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from l3dali import codec
 from l3dali.cli.arguments import add_jobs_option, new_file_command, positive_number
@@ -26,32 +23,22 @@ if TYPE_CHECKING:
 
     from l3dali.cli.arguments import Commands
 
-_PNG = "PNG level 6"
+_SOURCE = "source"
 
-# What all threads decode at a time is so long that starting them matters little, and so little that
-# it fits into memory.
+# All threads decode for so long that starting them matters little, and hold no more than this.
 _LEAST_SECONDS = 0.02
 _MOST_CALLS = 100
 _MOST_BYTES = 1 << 30
 
 
-class _Codec(NamedTuple):
-    encode: Callable[[codec.Image], bytes]
-    decode: Callable[[bytes], codec.Image]
-    is_l3: bool = False
-    is_lossy: bool = False
-
-
-@dataclass
-class _Measurement:
-    """Of an image in a codec; seconds are the least of all rounds, of one image."""
+class _Measured(NamedTuple):
+    """An image in a format; seconds are the least of all rounds, of one image."""
 
     raw_bytes: int
-    encoded: bytes | None
     encoded_bytes: int
-    encode_seconds: float = float("inf")
-    decode_seconds: float = float("inf")
-    shared_seconds: float = float("inf")  # of all threads
+    encode_seconds: float  # 0: it is not encoded
+    decode_seconds: float  # on one thread
+    shared_seconds: float  # on all threads
 
 
 def add_command(commands: Commands) -> None:
@@ -60,158 +47,102 @@ def add_command(commands: Commands) -> None:
         commands,
         "bench",
         _bench,
-        "Measure L3 beside PNG on your images, on one thread and on several.",
+        "Measure packed and rans on your images, on one thread and on several.",
         """
         l3 bench photos/
-        l3 bench photos/*.png --repeat 5 --peers
+        l3 bench photos/*.png --repeat 5
         """,
     )
     command.add_argument(
-        "--repeat", type=positive_number, default=3, help="take the best of so many rounds"
-    )
-    command.add_argument(
-        "--peers", action="store_true", help="WebP, QOI and JPEG 95 too, where they hold the image"
+        "--repeat", type=positive_number, default=3, help="rounds, of which the best counts"
     )
     add_jobs_option(command)
     add_max_pixels_option(command)
 
 
-def _codecs(with_peers: bool) -> dict[str, _Codec]:
-    import imagecodecs
-
-    def encode_jpeg(pixels: codec.Image) -> bytes:
-        if pixels.dtype != np.uint8 or (*pixels.shape, 1)[2] not in (1, 3):
-            raise ValueError("not an image for JPEG")
-        return bytes(imagecodecs.jpeg8_encode(pixels, level=95))
-
-    decode_l3 = partial(codec.decode, max_pixels=None)
-    found = {
-        f"L3 {coding}": _Codec(
-            partial(codec.encode, coding=coding, layout="HWC"), decode_l3, is_l3=True
-        )
-        for coding in codec.CODINGS
-    }
-    encode_png = partial(imagecodecs.png_encode, level=6)
-    found[_PNG] = _Codec(encode_png, imagecodecs.png_decode)
-    if with_peers:
-        encode_webp = partial(imagecodecs.webp_encode, lossless=True)
-        found["WebP"] = _Codec(encode_webp, imagecodecs.webp_decode)
-        found["QOI"] = _Codec(imagecodecs.qoi_encode, imagecodecs.qoi_decode)
-        found["JPEG 95, lossy"] = _Codec(encode_jpeg, imagecodecs.jpeg8_decode, is_lossy=True)
-    return found
-
-
 def _bench(options: argparse.Namespace) -> int:
     found = find_inputs(options, READ_SUFFIXES)
     report = Report()
-    codecs = _codecs(options.peers)
-    measured: list[dict[str, _Measurement]] = []  # of each image
+    measured: dict[str, list[_Measured]] = {name: [] for name in (_SOURCE, *codec.CODINGS)}
     with ThreadPoolExecutor(options.jobs) as pool:
         for file in progress(found.files, len(found.files)):
             try:
                 data = read_file(file.path, found.pipes)
-                pixels = read_picture(data, max_pixels=options.max_pixels).pixels
-                of_file = _measure(pixels, codecs, options, pool)
+                decode = partial(read_picture, max_pixels=options.max_pixels)
+                pixels = decode(data).pixels
+                of_file = {_SOURCE: _measure(pixels, data, None, decode, options, pool)}
+                for coding in codec.CODINGS:
+                    encode = partial(codec.encode, pixels, coding=coding, layout="HWC")
+                    encoded = encode()
+                    decode_l3 = partial(codec.decode, max_pixels=None)
+                    compare(decode_l3(encoded), pixels)
+                    of_file[coding] = _measure(pixels, encoded, encode, decode_l3, options, pool)
             except (OSError, ValueError, MemoryError) as error:
                 report.failures.append(failure_of(file.path, error))
                 continue
             report.done.append(Done(pixels.nbytes, len(data), 0))
-            measured.append(of_file)
-    if measured:
-        files = f"Files: {len(measured)}, {megabytes(report.read_bytes)}; "
+            for name, each in of_file.items():
+                measured[name].append(each)
+    if report.done:
+        files = f"Files: {len(report.done)}, {megabytes(report.read_bytes)}; "
         print(f"{files}pixels: {megabytes(report.raw_bytes)}; threads: 1 and {options.jobs}")
-        _print_results(codecs, measured, options.jobs)
+        _print_results(measured, options.jobs)
     return finish(report, found, options)
 
 
 def _measure(
     pixels: codec.Image,
-    codecs: dict[str, _Codec],
+    encoded: bytes,
+    encode: Callable[[], object] | None,
+    decode: Callable[[bytes], object],
     options: argparse.Namespace,
     pool: ThreadPoolExecutor,
-) -> dict[str, _Measurement]:
-    """Each codec in turn, round after round; those that cannot hold the image are left out."""
-    results = {}
-    for name, each in codecs.items():
-        try:
-            encoded = bytes(each.encode(pixels))
-            if not each.is_lossy:
-                compare(each.decode(encoded), pixels)
-        except (ValueError, RuntimeError):  # imagecodecs raises RuntimeErrors
-            if each.is_l3:
-                raise
-            continue
-        results[name] = _Measurement(pixels.nbytes, encoded, len(encoded))
-    for _ in range(options.repeat):
-        for name, result in results.items():
-            _take_turn(codecs[name], pixels, result, options.jobs, pool)
-    for result in results.values():
-        result.encoded = None
-    return results
+) -> _Measured:
+    def least(call: Callable[..., Any], *arguments: object) -> float:
+        best = float("inf")
+        for _ in range(options.repeat):
+            start = time.perf_counter()
+            call(*arguments)
+            best = min(best, time.perf_counter() - start)
+        return best
 
+    encode_seconds = least(encode) if encode is not None else 0.0
+    decode_seconds = least(decode, encoded)
+    calls = min(_MOST_CALLS, 1 + int(_LEAST_SECONDS / decode_seconds))
+    workers = max(1, min(options.jobs, _MOST_BYTES // pixels.nbytes))
 
-def _take_turn(
-    of: _Codec, pixels: codec.Image, result: _Measurement, jobs: int, pool: ThreadPoolExecutor
-) -> None:
-    assert result.encoded is not None
-    start = time.perf_counter()
-    of.encode(pixels)
-    result.encode_seconds = min(result.encode_seconds, time.perf_counter() - start)
-    start = time.perf_counter()
-    of.decode(result.encoded)
-    result.decode_seconds = min(result.decode_seconds, time.perf_counter() - start)
-    calls = min(_MOST_CALLS, 1 + int(_LEAST_SECONDS / result.decode_seconds))
-    workers = max(1, min(jobs, _MOST_BYTES // pixels.nbytes))
-
-    def decode_all(encoded: bytes) -> None:
+    def decode_again(encoded: bytes) -> None:
         for _ in range(calls):
-            of.decode(encoded)
+            decode(encoded)
 
-    start = time.perf_counter()
-    list(pool.map(decode_all, [result.encoded] * workers))
-    seconds = (time.perf_counter() - start) / (calls * workers)
-    result.shared_seconds = min(result.shared_seconds, seconds)
+    shared = least(lambda: list(pool.map(decode_again, [encoded] * workers)))
+    shared_seconds = shared / (calls * workers)
+    return _Measured(pixels.nbytes, len(encoded), encode_seconds, decode_seconds, shared_seconds)
 
 
-def _print_results(
-    codecs: dict[str, _Codec], measured: list[dict[str, _Measurement]], jobs: int
-) -> None:
-    head = ["codec", "files", "encoded", "/ PNG", "encode MB/s", "decode MB/s", "x PNG"]
+def _print_results(measured: dict[str, list[_Measured]], jobs: int) -> None:
     rows = []
-    for name in codecs:
-        images = [of_image for of_image in measured if name in of_image]
-        if not images:
-            continue
-        mine = [of_image[name] for of_image in images]
-        # The same images as PNG, if it holds them.
-        pairs = [(of_image[name], of_image[_PNG]) for of_image in images if _PNG in of_image]
-        raw = sum(m.raw_bytes for m in mine)
-        shared = sum(m.shared_seconds for m in mine)
+    totals = {
+        name: _Measured(*map(sum, zip(*each, strict=True))) for name, each in measured.items()
+    }
+    source = totals[_SOURCE]
+    for name, total in totals.items():
+        encoding = speed(total.raw_bytes, total.encode_seconds) if total.encode_seconds else "-"
         rows.append(
             [
-                name,
-                str(len(mine)),
-                megabytes(sum(m.encoded_bytes for m in mine)),
-                ratio(
-                    sum(m.encoded_bytes for m, _ in pairs), sum(p.encoded_bytes for _, p in pairs)
-                ),
-                speed(raw, sum(m.encode_seconds for m in mine)),
-                speed(raw, sum(m.decode_seconds for m in mine)),
-                _times(pairs, "decode_seconds"),
-                speed(raw, shared),
-                _times(pairs, "shared_seconds"),
-                f"{len(mine) / shared:,.0f}",
+                name if name == _SOURCE else f"L3 {name}",
+                megabytes(total.encoded_bytes),
+                ratio(total.encoded_bytes, source.encoded_bytes),
+                encoding,
+                speed(total.raw_bytes, total.decode_seconds),
+                f"{source.decode_seconds / total.decode_seconds:.2f}",
+                speed(total.raw_bytes, total.shared_seconds),
+                f"{len(measured[name]) / total.shared_seconds:,.0f}",
             ]
         )
-    print_table([*head, f"by {jobs}: MB/s", "x PNG", "images/s"], *rows)
+    head = ["format", "bytes", "/ source", "encode MB/s", "decode MB/s", "x source"]
+    print_table([*head, f"by {jobs}: MB/s", "images/s"], *rows)
     print(
-        f"by {jobs}: each thread decodes an image again and again. It is in the caches then, and "
-        "faster than\nin one call. A pipeline on these images gives that images/s at most: reading "
-        "and augmenting come on\ntop. A training that takes fewer is not bound by decoding."
+        f"by {jobs}: each thread decodes an image again and again, out of the caches. A pipeline\n"
+        "gives at most these images/s, since it also reads and augments."
     )
-
-
-def _times(pairs: list[tuple[_Measurement, _Measurement]], what: str) -> str:
-    """How many times as fast as PNG."""
-    mine, png = (sum(getattr(pair[i], what) for pair in pairs) for i in (0, 1))
-    return f"{png / mine:.2f}" if pairs else "-"

@@ -15,7 +15,6 @@ from l3dali.cli.arguments import (
     add_new_file_options,
     new_command,
     new_file,
-    output_argument,
     path_argument,
     positive_float,
     positive_number,
@@ -25,8 +24,14 @@ from l3dali.cli.arguments import (
 )
 from l3dali.cli.batch import STDOUT
 from l3dali.cli.report import EXIT_FAILED
-from l3dali.console import complain, counted, duration, megabytes, print_table, printable, ratio
-from l3dali.datasets.liquid.profile import CACHE, CPU, DEFAULT_BATCH, L3_FORMATS
+from l3dali.console import complain, duration, megabytes, print_table, printable, ratio
+from l3dali.datasets.liquid.profile import (
+    CACHE,
+    CPU,
+    DEFAULT_BATCH,
+    DEFAULT_MIN_GAIN,
+    L3_FORMATS,
+)
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,17 +40,9 @@ if TYPE_CHECKING:
     from l3dali.cli.arguments import Commands
     from l3dali.datasets.liquid.hosts import HostFile
     from l3dali.datasets.liquid.model import Limits
-    from l3dali.datasets.liquid.plan import Plan, Predicted
+    from l3dali.datasets.liquid.plan import Plan
     from l3dali.datasets.liquid.profile import Profile
-    from l3dali.datasets.liquid.simulate import Simulated
 
-_MORE = {
-    "cores": "one more core adds",
-    "disk": "100 MB/s more of disk add",
-    "network": "100 MB/s more of network add",
-    "file_system": "1 GB/s more of the shared file system add",
-    "upload": "1 GB/s more of upload add",
-}
 _LEAST_SHARE = 0.005  # that is worth an argument
 _WORDS = {
     "cores": "the cores",
@@ -55,7 +52,7 @@ _WORDS = {
     "upload": "the upload to the GPU",
     "switch": "the PCIe switches",
     "gpu": "decoding on the GPU",
-    "step": "the GPU, which trains and decodes,",
+    "step": "the GPU, which trains and decodes",
 }
 
 
@@ -68,7 +65,7 @@ def add_command(commands: Commands) -> None:
         "Plan in which formats to store the images of a data set, from a profile.",
         """
         l3 plan profile.json -o plan.json
-        l3 plan profile.json --cores 64 --disk 2GB/s --plot disk.png -o disk.json
+        l3 plan profile.json --cores 64 --disk 2GB/s -o disk.json
         l3 plan profile.json --target 900 --formats rans,packed --json -o lean.json
         l3 plan profile.json --host dgx-a100 --nodes 8 --file-system 40GB/s -o a.json
         """,
@@ -88,21 +85,15 @@ def add_command(commands: Commands) -> None:
     parser.add_argument(
         "--min-gain",
         type=_part,
+        default=DEFAULT_MIN_GAIN,
         metavar="PART",
-        help="how much faster one format more must make it; default: 0.03",
+        help="minimum relative speed-up for adding another format; default: %(default)g",
     )
     parser.add_argument(
         "--target", type=positive_float, metavar="N", help="images a second that suffice"
     )
     parser.add_argument(
         "--disk-space", type=size_argument, metavar="SIZE", help="for the results: 500GB, 2TB"
-    )
-    parser.add_argument(
-        "--memory",
-        type=size_argument,
-        default=0.0,
-        metavar="SIZE",
-        help="of the page cache, for files that are read again; default: none",
     )
     parser.add_argument(
         "--batch",
@@ -129,25 +120,7 @@ def add_command(commands: Commands) -> None:
     )
     shared = "that all nodes together read from the file system they share"
     host.add_argument("--file-system", type=rate_argument, metavar="RATE", help=shared)
-    parser.add_argument(
-        "--listing",
-        type=path_argument,
-        metavar="LIST",
-        help="count the choices for these files: lines of size, blank, name "
-        "(find -type f -printf '%%s %%P\\n')",
-    )
-    parser.add_argument(
-        "--simulate",
-        action="store_true",
-        help="also run the plan's pipelines batch by batch, by discrete events",
-    )
     parser.add_argument("--json", action="store_true", help="print what is predicted as JSON")
-    parser.add_argument(
-        "--plot",
-        type=output_argument,
-        metavar="FILE",
-        help="draw rates and shares over disk bandwidth and cores: a PNG or SVG file",
-    )
 
 
 def _part(text: str) -> float:
@@ -163,24 +136,16 @@ def _part(text: str) -> float:
 def run(arguments: argparse.Namespace) -> int:
     """Plans, writes the plan and says what it does; gives the exit code."""
     from l3dali.datasets.liquid.hosts import on_host, read_host
-    from l3dali.datasets.liquid.plan import DEFAULT_MIN_GAIN, find_plan, rate_of
+    from l3dali.datasets.liquid.plan import find_plan, rate_of
     from l3dali.datasets.liquid.profile import read_profile, without_gpu
 
     profile = measured = read_profile(arguments.profile)
     target: Path = arguments.output
     if arguments.json and target == STDOUT:
         raise UsageError("--json and the plan cannot both go to standard output")
-    plot: Path | None = arguments.plot
-    if plot is not None and plot.suffix.lower() not in (".png", ".svg"):
-        raise UsageError(f"{plot}: --plot draws .png and .svg files")
-    outputs = [target] if plot is None else [target, plot]
-    inputs = {"profile": arguments.profile, "host": arguments.host, "listing": arguments.listing}
-    paths = {what: Path(path) for what, path in inputs.items() if path is not None}
-    taken = {path.resolve(): f"the {what}" for what, path in paths.items() if path != STDOUT}
-    for path, what in zip(outputs, ("the plan", "the drawing"), strict=False):
-        if other := taken.get(path.resolve()):
-            raise UsageError(f"{path} is {other}; name another file for {what}")
-        taken[path.resolve()] = what
+    inputs = {arguments.profile.resolve(), Path(arguments.host or arguments.profile).resolve()}
+    if target != STDOUT and target.resolve() in inputs:
+        raise UsageError(f"{target} is an input; name another file for the plan")
     described = None if arguments.host is None else read_host(arguments.host)
     if described is not None:
         described = replace(
@@ -197,46 +162,26 @@ def run(arguments: argparse.Namespace) -> int:
         )
     limits = _limits(profile, arguments)
     formats = _formats(arguments)
-    min_gain = DEFAULT_MIN_GAIN if arguments.min_gain is None else arguments.min_gain
-    for path in outputs:  # the last check: others say more
-        new_file(path, overwrite=arguments.overwrite)
-    plan = find_plan(profile, limits, formats, min_gain)
-    counts = _count(profile, plan, arguments.listing) if arguments.listing else {}
+    new_file(target, overwrite=arguments.overwrite)  # the last check: others say more
+    plan = find_plan(profile, limits, formats, arguments.min_gain)
     span: list[float] = []
-    if described is not None and described.gpus is not None and profile.host.gpu is not None:
-        error = described.gpus.decode_error
-        slower_and_faster = (on_host(measured, described, 1 + sign * error) for sign in (-1, 1))
-        span = [rate_of(each, limits, plan.formats) for each in slower_and_faster]
-    simulated: Simulated | None = None
-    if arguments.simulate:
-        from l3dali.datasets.liquid.simulate import simulate_plan
-
-        simulated = simulate_plan(profile, limits, plan.formats)
-    drawing = None
-    if plot is not None:
-        from l3dali.datasets.liquid.plot import draw_plan
-
-        drawing = draw_plan(profile, plan, limits, plot.suffix[1:].lower())
-    are_there = write_new(target, plan.to_json(), overwrite=arguments.overwrite)
-    if plot is not None and drawing is not None:
-        are_there &= write_new(plot, drawing, overwrite=arguments.overwrite)
+    if described is not None and profile.host.gpu is not None:
+        speeds = (1 - described.decode_error, 1 + described.decode_error)
+        span = [
+            rate_of(on_host(measured, described, speed), limits, plan.formats) for speed in speeds
+        ]
+    is_there = write_new(target, plan.to_json(), overwrite=arguments.overwrite)
     if arguments.json:
-        as_json = _as_json(plan, counts) | {
-            "notes": profile.notes,
-            "rate_span": span,
-            "simulated": None if simulated is None else asdict(simulated),
-        }
+        as_json = _as_json(plan) | {"notes": profile.notes, "rate_span": span}
         print(json.dumps(as_json, indent=1, allow_nan=False))
     else:
         file = sys.stderr if target == STDOUT else sys.stdout
-        _print(plan, counts, file)
+        _print(plan, file)
         if described is not None:
-            _print_host(described, plan, span, file)
-        if simulated is not None:
-            _print_simulated(simulated, file)
+            _print_host(described, span, file)
         for note in profile.notes:
             complain(f"l3: the profile says: {note}")
-    return 0 if are_there else EXIT_FAILED
+    return 0 if is_there else EXIT_FAILED
 
 
 def _limits(profile: Profile, arguments: argparse.Namespace) -> Limits:
@@ -252,14 +197,7 @@ def _limits(profile: Profile, arguments: argparse.Namespace) -> Limits:
     if arguments.train_rate is not None:
         share = 0.0 if training is None else training.gpu_share
         training = Training(arguments.train_rate, share)
-    return Limits(
-        host,
-        training,
-        arguments.target,
-        arguments.disk_space,
-        arguments.memory,
-        arguments.batch,
-    )
+    return Limits(host, training, arguments.target, arguments.disk_space, arguments.batch)
 
 
 def _formats(arguments: argparse.Namespace) -> list[str]:
@@ -276,27 +214,7 @@ def _formats(arguments: argparse.Namespace) -> list[str]:
     return formats
 
 
-def _count(profile: Profile, plan: Plan, listing: Path) -> dict[str, tuple[int, float]]:
-    """By format, images of the listing and their bytes as planned."""
-    import numpy as np
-
-    from l3dali.datasets.liquid.plan import expected_bytes, images_of_listing, read_listing
-    from l3dali.datasets.liquid.profile import FORMATS
-
-    names, images = images_of_listing(profile, plan, *read_listing(listing))
-    if not names:
-        raise UsageError(f"{listing}: names no images")
-    chosen = plan.choose_all(names, images)
-    counts = np.bincount(chosen, minlength=len(FORMATS))
-    sizes = expected_bytes(plan, images, chosen)
-    return {
-        name: (int(count), sizes.get(name, 0.0))
-        for name, count in zip(FORMATS, counts, strict=True)
-        if count
-    }
-
-
-def _as_json(plan: Plan, counts: dict[str, tuple[int, float]]) -> dict[str, object]:
+def _as_json(plan: Plan) -> dict[str, object]:
     predicted = plan.predicted
     source = predicted.single_rates.get("source")
     single = predicted.single_rates[predicted.best_single]
@@ -308,19 +226,16 @@ def _as_json(plan: Plan, counts: dict[str, tuple[int, float]]) -> dict[str, obje
         "switch_gain": single / source if source else None,
         "mix_gain": predicted.rate / single,
         "prices": asdict(plan.prices),
-        "listing": {name: {"images": n, "bytes": size} for name, (n, size) in counts.items()},
     }
 
 
-def _print(plan: Plan, counts: dict[str, tuple[int, float]], file: TextIO) -> None:
+def _print(plan: Plan, file: TextIO) -> None:
     predicted = plan.predicted
     rows = []
     for key, share in predicted.shares.items():
         stored_as, _, place = key.partition("@")
         rows.append([stored_as, place, f"{share:.1%}", f"{share * plan.images:.0f}"])
     print_table(["stored as", "decoded", "share", "images"], *rows, file=file)
-    for name, (count, size) in counts.items():
-        print(f"listing: {counted(count, 'image')} as {name}, {megabytes(size)}", file=file)
     later, first = predicted.rate, predicted.first_rate
     print(f"predicted: {_rate(later)} images/s, {_rate(first)} in the first epoch", file=file)
     if _shares_by_place(plan.predicted.shares).get(CACHE, 0.0) > 1 - _LEAST_SHARE:
@@ -329,36 +244,22 @@ def _print(plan: Plan, counts: dict[str, tuple[int, float]], file: TextIO) -> No
             "reading and no upload in it; --gpu-cache 0 plans without caches",
             file=file,
         )
-    for line in [*explain(plan), *_decoding(plan)]:
+    for line in [_bound(plan), *_gains(plan), *_decoding(plan)]:
         print(line, file=file)
     grown = ratio(predicted.stored_bytes, predicted.source_bytes)
     print(f"on disk: {megabytes(predicted.stored_bytes)}, ratio {grown}", file=file)
-    if predicted.encode_seconds is None:
-        complain("l3: the profile does not say what converting takes")
-    elif predicted.encode_seconds:
+    if predicted.encode_seconds:
         print(f"converting: {duration(predicted.encode_seconds)} of one core", file=file)
 
 
-def _print_host(host: HostFile, plan: Plan, span: list[float], file: TextIO) -> None:
+def _print_host(host: HostFile, span: list[float], file: TextIO) -> None:
     what = f"{printable(host.name)}: nothing was measured there"
-    if span and host.gpus is not None:
+    if span:
         what += (
-            f"; its GPU decoding rates are predicted, and may be {host.gpus.decode_error:.0%} off: "
+            f"; its GPUs may decode {host.decode_error:.0%} slower or faster than predicted: "
+            f"{_rate(span[0])} to {_rate(span[1])} images/s"
         )
-        low, high = map(_rate, span)
-        if low != high:
-            what += f"{low} to {high} images/s"
-        elif names := _binding(plan):
-            what += f"that changes nothing here, as the rate is bound by {' and '.join(names)}"
-        else:
-            what += "that changes nothing here, as more than enough is reached"
     print(what, file=file)
-
-
-def _print_simulated(found: Simulated, file: TextIO) -> None:
-    busy = f"{_WORDS[found.busiest]} busy for {found.busy[found.busiest]:.0%} of the time"
-    waits = f"; training waits for {found.stalled:.0%} of it" if found.stalled else ""
-    print(f"simulated: {_rate(found.rate)} images/s, {busy}{waits}", file=file)
 
 
 def _decoding(plan: Plan) -> list[str]:
@@ -369,12 +270,12 @@ def _decoding(plan: Plan) -> list[str]:
         return []
     arguments = ['encoded, device="mixed"']
     on_cores = by_place.get(CPU, 0.0) / sum(by_place.values())
-    is_cached = CACHE in by_place and plan.host.gpu_cache
+    is_cached = CACHE in by_place and plan.limits.host.gpu_cache
     mixes = on_cores >= _LEAST_SHARE or any(_format_of(key) not in L3_FORMATS for key in shares)
     if on_cores >= _LEAST_SHARE:
         arguments.append(f"cpu_share={on_cores:.2f}")
     if is_cached:
-        arguments.append(f"cache_size={(plan.host.gpu_cache or 0) / 2**20:.0f}")
+        arguments.append(f"cache_size={(plan.limits.host.gpu_cache or 0) / 2**20:.0f}")
     if is_cached and not mixes:
         arguments.append("skip_cached_images=True")
     call = "l3dali.pipeline.decode" if mixes else "fn.l3.decode"
@@ -409,31 +310,18 @@ def _rate(number: float) -> str:
     return f"{number:,.0f}" if number >= 1000 else f"{number:.1f}"
 
 
-def _binding(plan: Plan) -> list[str]:
-    """What decides the rate, in words; nothing if what was asked for is reached."""
-    return [_WORDS[name] for name, dual in plan.predicted.binding.items() if dual > 0.01]
+def _bound(plan: Plan) -> str:
+    """What decides the rate."""
+    binding = plan.predicted.binding
+    if not binding:
+        what = "the target" if plan.limits.target else "the rate of the training step"
+        return f"{what} is reached"
+    return "bound by " + " and ".join(f"{_WORDS[name]} ({d:.0%})" for name, d in binding.items())
 
 
-def explain(plan: Plan) -> list[str]:
-    """What binds, what more would do, and what switching and mixing gain, in words."""
+def _gains(plan: Plan) -> list[str]:
+    """What switching and mixing gain."""
     predicted = plan.predicted
-    lines = []
-    if predicted.binding:
-        names = _binding(plan)
-        verb = "bind together" if len(names) > 1 else "binds"
-        if names in (["the cores"], ["the PCIe switches"]):
-            verb = "bind"
-        more = [f"{_MORE[name]} {_rate(gain)} images/s" for name, gain in predicted.more.items()]
-        if plan.host.nodes > 1:
-            names[0] = f"on {plan.host.nodes} nodes {names[0]}"
-        lines.append("; ".join([f"{' and '.join(names)} {verb}", *more]))
-    else:
-        what = "the target" if plan.target else "what the training step takes"
-        lines.append(f"{what} is reached; more of the host would add nothing")
-    return [*lines, *_gains(plan, predicted)]
-
-
-def _gains(plan: Plan, predicted: Predicted) -> list[str]:
     single = predicted.best_single
     rate = predicted.single_rates[single]
     source = predicted.single_rates.get("source")
@@ -449,21 +337,20 @@ def _gains(plan: Plan, predicted: Predicted) -> list[str]:
         gain = predicted.rate / rate
         lines.append(f"mixing beyond {single} alone ({_rate(rate)} images/s): {gain:.2f} times")
         if predicted.turn_seconds:
-            cores = plan.host.cores * plan.host.efficiency * plan.host.nodes
+            host = plan.limits.host
+            cores = host.cores * host.efficiency * host.nodes
             lost = predicted.turn_seconds * predicted.rate / cores
             lines.append(
-                "the originals and L3 have two decoders, which take turns on the cores of a DALI "
-                f"pipeline: with batches of {plan.batch} cores wait for {lost:.1%} of the time, "
-                "which is counted in"
+                f"in this rate cores wait for {lost:.1%} of the time, as the originals and L3 have "
+                f"two decoders that take turns; batches of more than {plan.limits.batch} lose less"
             )
     else:
         gain = predicted.best_rate / predicted.rate - 1
         used = {_format_of(k) for k, part in predicted.shares.items() if round(part * plan.images)}
         others = sorted(used - set(plan.formats))
-        kept = " and convert nothing" if plan.formats == ["source"] and not others else ""
         what = f"where it can be, else {' or '.join(others)}," if others else "alone"
         lines.append(
-            f"do not mix{kept}: {plan.formats[0]} {what} gives {_rate(predicted.rate)} images/s, "
+            f"do not mix: {plan.formats[0]} {what} gives {_rate(predicted.rate)} images/s, "
             f"and the best mix {max(0.0, gain):.1%} more (--min-gain {plan.min_gain:.1%})"
         )
     return lines

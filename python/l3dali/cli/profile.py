@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,13 +24,20 @@ from l3dali.cli.reading import add_max_pixels_option
 from l3dali.cli.report import EXIT_FAILED
 from l3dali.cli.work import is_image_name
 from l3dali.console import Failure, counted, print_table, say, tell_failures
-from l3dali.datasets.liquid.profile import CPU, DEFAULT_SAMPLES, DEFAULT_SECONDS, MIXED, cost_key
+from l3dali.datasets.liquid.profile import (
+    CPU,
+    DEFAULT_SAMPLES,
+    DEFAULT_SECONDS,
+    MIXED,
+    PLACES,
+    UNKNOWN_ERROR,
+    cost_key,
+)
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
     from l3dali.cli.arguments import Commands
     from l3dali.datasets.liquid.profile import Fits, Host, Profile, Sample
-    from l3dali.datasets.liquid.step import Step
 
 
 def add_command(commands: Commands) -> None:
@@ -88,15 +94,6 @@ def add_command(commands: Commands) -> None:
     add_max_pixels_option(parser)
     cache = "; default: a quarter of what is free"
     add_host_options(parser, "what is given is not measured", cache)
-    parser.add_argument(
-        "--step",
-        metavar="FILE.py:NAME",
-        help="a function that runs a training step and waits for it: it is measured, alone and "
-        "beside a decoder on the GPU",
-    )
-    parser.add_argument(
-        "--step-images", type=positive_number, metavar="N", help="images of a step of --step"
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -106,10 +103,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     if is_image_name(arguments.output.name) or is_shard_name(arguments.output.name):
         raise UsageError(f"{arguments.output}: this is the name of an image or a shard")
-    step = _find_step(arguments)
     target = new_file(arguments.output, overwrite=arguments.overwrite)
-    program = [] if step is None else [arguments.step.rpartition(":")[0]]
-    for source in [*arguments.sources, *program]:
+    for source in arguments.sources:
         without_collisions([(Path(source), target)])
     failures: list[Failure] = []
     profile = measure_profile(
@@ -128,43 +123,12 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.train_rate,
             arguments.gpu_cache,
         ),
-        step=step,
         failures=failures,
     )
     is_there = write_new(target, profile.to_json(), overwrite=arguments.overwrite)
     _print(profile, to_errors=target == STDOUT)
     tell_failures(failures)
     return EXIT_FAILED if failures or not is_there else 0
-
-
-def _find_step(arguments: argparse.Namespace) -> Step | None:
-    """The function that `--step` names."""
-    from l3dali.datasets.liquid.step import Step
-
-    if (arguments.step is None) != (arguments.step_images is None):
-        raise UsageError("--step and --step-images go together")
-    if arguments.step is None:
-        return None
-    if arguments.train_rate is not None:
-        raise UsageError("--train-rate says what --step would measure; give one of them")
-    name, _, function = arguments.step.rpartition(":")
-    path = Path(name)
-    if not function.isidentifier() or path.suffix != ".py" or not path.is_file():
-        raise UsageError(f"--step: {arguments.step!r} is no FILE.py:NAME of a file that exists")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(spec.name, module)  # Dataclasses, and who pickles, look there.
-    sys.path.insert(0, str(path.parent.resolve()))  # for what it imports, as Python itself does
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # whatever a program may raise
-        raise UsageError(f"--step: {path}: {type(error).__name__}: {error}") from error
-    run = getattr(module, function, None)
-    if not callable(run):
-        raise UsageError(f"--step: {path} has no function {function!r}")
-    return Step(run, arguments.step_images)
 
 
 def _print(profile: Profile, *, to_errors: bool) -> None:
@@ -182,44 +146,36 @@ def _print(profile: Profile, *, to_errors: bool) -> None:
     print(f"{images}, {len(profile.samples)} measured", file=file)
     print(_host_line(profile.host), file=file)
     if profile.training is not None:
-        leaves = f"; of the GPU's time it leaves {profile.training.gpu_share:.0%} to decoding"
-        rate = f"training: {profile.training.samples_per_second:.0f} images/s"
-        print(rate + leaves * bool(profile.host.gpu), file=file)
+        print(f"training: {profile.training.samples_per_second:.0f} images/s", file=file)
     say(profile.notes)
 
 
 def _rows(name: str, fits: Fits, samples: list[Sample]) -> list[list[str]]:
-    from l3dali.datasets.liquid.fit import UNKNOWN_ERROR
-
+    """A row for each format and place of a group."""
     weight = sum(sample.weight for sample in samples)
     pixels = sum(sample.weight * sample.pixels for sample in samples)
-    title = f"{name}: {fits.images}" + (
-        f" ({len(samples)} measured; costs as {fits.borrowed})" if fits.borrowed else ""
-    )
+    title = f"{name}: {fits.images}"
     rows = []
 
-    def gpu_rate(key: str) -> str:
-        """Images a second that the GPU decodes, wherever their bytes are."""
-        stored_as, _, place = key.partition("@")
-        key = cost_key(stored_as, MIXED)
-        if place == CPU or key not in fits.gpu_seconds:
-            return "-"
-        return f"{weight / sum(s.weight * s.gpu_seconds[key] for s in samples):.0f}"
+    def rate(costs: str, key: str) -> str:
+        seconds = sum(each.weight * getattr(each, costs)[key] for each in samples)
+        return f"{weight / seconds:.1f}" if seconds else "-"
 
     for stored_as in fits.sizes:
         size = sum(sample.weight * sample.sizes[stored_as] for sample in samples)
-        places = [key for key in fits.cpu_seconds if key.partition("@")[0] == stored_as]
-        for key in places or [""]:
-            row = [title, stored_as, f"{size / pixels:.3f}", key.partition("@")[2] or "-"]
+        density = f"{size / pixels:.3f}"
+        places = [place for place in PLACES if cost_key(stored_as, place) in fits.cpu_seconds]
+        for place in places:
+            key = cost_key(stored_as, place)
+            error = fits.cpu_seconds[key].error
+            shown = "-" if error == UNKNOWN_ERROR else f"{error:.1%}"
+            on_gpu = cost_key(stored_as, MIXED)
+            of_gpu = "-" if place == CPU else rate("gpu_seconds", on_gpu)
+            rows.append([title, stored_as, density, place, rate("cpu_seconds", key), shown, of_gpu])
             title = ""
-            if key:
-                seconds = sum(s.weight * s.cpu_seconds[key] for s in samples) / weight
-                rate = f"{1 / seconds:.1f}" if seconds else "-"
-                error = fits.cpu_seconds[key].error
-                told = "-" if error == UNKNOWN_ERROR else f"{error:.1%}"
-                rows.append([*row, rate, told, gpu_rate(key)])
-            else:
-                rows.append([*row, "-", "-", "-"])
+        if not places:
+            rows.append([title, stored_as, density, "-", "-", "-", "-"])
+            title = ""
     return rows
 
 

@@ -1,41 +1,42 @@
-"""The viewer's answers to HTTP requests.
+"""The viewer's answers to HTTP requests, on this machine alone.
 
 Every path begins with the token, and names images by their numbers: no path of a file comes from
-a request. Knows Starlette; `pixels` knows what images look like.
+a request. `pixels` knows what images look like.
 """
 
 from __future__ import annotations
 
 import hmac
+import json
+import re
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
 
-import anyio
 import numpy as np
-from starlette.applications import Starlette
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from l3dali import codec
 from l3dali.console import printable, reason_of
 from l3dali.view import pixels
-from l3dali.view.overviews import top_level
-from l3dali.view.pixels import TILE_SIDE
+from l3dali.view.pixels import TILE_SIDE, top_level
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from l3dali.view.catalog import Catalog
 
-    from starlette.requests import Request
-
-    from l3dali.view.catalog import Catalog, Entry
-    from l3dali.view.overviews import Overviews
-
-_PAGE = {"": "text/html", "page.js": "text/javascript", "page.css": "text/css"}
-_MAX_LISTED = 500
+LOOPBACK = "127.0.0.1"
+LARGE_PIXELS = 2**26  # of images that the sheet shows by their size, as a thumbnail takes seconds
+_PAGE = {"page.html": "text/html", "page.js": "text/javascript", "page.css": "text/css"}
+_MOST_LISTED = 500
 _THUMBNAIL_SIDE = 160
-_MAX_SHOWN_TEXT = 2**16  # of metadata
-_MAX_SHOWN_CHANNELS = 64  # of a pixel
-_DIGITS = 10  # of any number
+_MOST_SHOWN_TEXT = 2**16  # of metadata
+_MOST_SHOWN_CHANNELS = 64  # of a pixel
+_DESCRIBED = (
+    *("width", "height", "channels", "used_bits", "value_count", "labels", "encoded_bytes"),
+    *("raw_bytes", "tile_width", "tile_height", "tile_count"),
+)
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -46,231 +47,160 @@ _HEADERS = {
 }
 
 
-class _NotFoundError(Exception):
-    """There is nothing under this address."""
+class Answer(NamedTuple):
+    """A body with its type and status."""
+
+    body: bytes
+    kind: str = "application/octet-stream"
+    status: int = 200
+
+
+def _json(content: object, status: int = 200) -> Answer:
+    return Answer(json.dumps(content).encode(), "application/json", status)
+
+
+NOTHING = _json({"error": "nothing here"}, 404)
 
 
 class Viewer:
-    """What a page may ask for. Each answer takes `pixels.CALL_BYTES` at most."""
+    """The answers to what a page may ask for."""
 
-    def __init__(self, catalog: Catalog, overviews: Overviews) -> None:
+    def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._overviews = overviews
 
-    def page(self, request: Request) -> Response:
-        """The page's own files."""
-        name = request.path_params.get("file", "")
-        if name not in _PAGE:
-            raise _NotFoundError
-        content = Path(__file__).with_name(name or "page.html").read_bytes()
-        return Response(content, media_type=_PAGE[name])
+    def answer(self, path: str, query: str) -> Answer:
+        """The answer to a request behind the token; `NOTHING` where there is none."""
+        name = path or "page.html"
+        if name in _PAGE:
+            return Answer(Path(__file__).with_name(name).read_bytes(), _PAGE[name])
+        kind, *words = path.split("/")
+        options = {key: values[-1] for key, values in parse_qs(query).items()}
+        numbers = [int(word) for word in words if re.fullmatch("[0-9]{1,10}", word)]
+        counts = {"list": 0, "info": 1, "thumbnail": 1, "tile": 4, "pixel": 3}
+        if kind not in counts or not len(numbers) == len(words) == counts[kind]:
+            return NOTHING
+        try:
+            if kind == "list":
+                return self._list(int(options.get("start", 0)), int(options.get("count", 60)))
+            entry = self._catalog[numbers.pop(0)]
+            data = entry.read()
+            info = pixels.info_of(data)
+            if kind == "info":
+                return _json({"name": printable(entry.name), **_described(info, len(data))})
+            if kind == "thumbnail":
+                if info.width * info.height > LARGE_PIXELS:
+                    return _json({"width": info.width, "height": info.height}, 202)
+                return Answer(pixels.thumbnail(data, _THUMBNAIL_SIDE), "image/png")
+            bands = [int(band) for band in options.get("bands", "").split(",") if band]
+            bands = bands or list(pixels.default_channels(info.channels))
+            if len(bands) not in (1, 3) or not all(0 <= band < info.channels for band in bands):
+                return NOTHING
+            return (_tile if kind == "tile" else _pixel)(data, info, bands, *numbers)
+        except IndexError:
+            return NOTHING
+        except (OSError, ValueError, MemoryError) as error:  # as of a damaged file
+            return _json({"error": printable(reason_of(error))}, 422)
 
-    def listing(self, request: Request) -> Response:
+    def _list(self, start: int, count: int) -> Answer:
         """Names of images from a number on."""
-        start = _number(request.query_params.get("start", "0"))
-        count = _number(request.query_params.get("count", "60"), _MAX_LISTED + 1)
-        entries, total, done = self._catalog.page(start, count)
+        entries, total, done = self._catalog.page(max(0, start), min(max(0, count), _MOST_LISTED))
         return _json(
             {
                 "names": [printable(entry.name) for entry in entries],
-                "start": start,
                 "total": total,
                 "done": done,
                 "problems": [printable(problem) for problem in self._catalog.problems[:10]],
             }
         )
 
-    def info(self, request: Request) -> Response:
-        """What a file says about itself, and how it is to be asked for."""
-        entry = self._entry(request)
-        data = entry.read()
-        info = pixels.info_of(data)
-        kept = {
-            "ICC": info.icc,
-            "EXIF": info.exif,
-            "XMP": info.xmp,
-            "palette": info.palette,
-            "metadata": info.metadata_json,
-        }
-        metadata = info.metadata_json or b""
-        return _json(
-            {
-                "name": printable(entry.name),
-                "width": info.width,
-                "height": info.height,
-                "channels": info.channels,
-                "dtype": info.dtype.name,
-                "used_bits": info.used_bits,
-                "value_count": info.value_count,
-                "labels": info.labels,
-                "groups": len(info.groups),
-                "tile": [info.tile_height, info.tile_width],
-                "tiles": info.tile_count,
-                "bytes": info.encoded_bytes,
-                "raw_bytes": info.raw_bytes,
-                "kept": {name: len(part) for name, part in kept.items() if part is not None},
-                "metadata": metadata.decode(errors="replace")
-                if len(metadata) <= _MAX_SHOWN_TEXT
-                else "too long to be shown here; l3 info --json has it",
-                "palette": None if info.palette is None else list(info.palette),
-                "problem": ""
-                if info.encoded_bytes == len(data)
-                else f"the file has {len(data)} bytes of {info.encoded_bytes}",
-                "bands": pixels.default_channels(info.channels),
-                "top_level": top_level(info),
-                "overview_level": self._overviews.level(info),
-            }
-        )
 
-    def thumbnail(self, request: Request) -> Response:
-        """A PNG; of a large image without an overview, its size."""
-        entry = self._entry(request)
-        data = entry.read()
-        info = pixels.info_of(data)
-        level = self._overviews.level(info)
-        if level is None:
-            content = pixels.thumbnail(data, _THUMBNAIL_SIDE)
-        else:
-            overview = self._overviews.find(entry, pixels.default_channels(info.channels), level)
-            size = _json({"width": info.width, "height": info.height}, 202)
-            if overview is None:
-                return size
-            try:
-                content = pixels.thumbnail(overview, _THUMBNAIL_SIDE)
-            except ValueError:  # It is made anew when the image is opened.
-                return size
-        return Response(content, media_type="image/png")
-
-    def tile(self, request: Request) -> Response:
-        """Samples of a square of `TILE_SIDE` at a level, little-endian, as (H, W, C).
-
-        Level k has the image at 1 / 2^k of its sides.
-        """
-        entry = self._entry(request)
-        level, row, column = (
-            _number(request.path_params[name]) for name in ("level", "row", "column")
-        )
-        data = entry.read()
-        info = pixels.info_of(data)
-        channels: tuple[int, ...] | None = _bands(request, info.channels)
-        if level > top_level(info):
-            raise _NotFoundError
-        base, height, width = 0, info.height, info.width
-        overview_level = self._overviews.level(info)
-        if overview_level is not None and level >= overview_level:
-            overview = self._overviews.find(entry, channels or (), overview_level)
-            if overview is None:
-                return _json({"error": "there is no overview yet"}, 409)
-            data, channels, base = overview, None, overview_level
-            height, width = (-(-side // 2**base) for side in (height, width))
-        factor = 2 ** (level - base)
-        side = TILE_SIDE * factor
-        top, left = row * side, column * side
-        if top >= height or left >= width:
-            raise _NotFoundError
-        window = (top, left, min(side, height - top), min(side, width - left))
-        samples = pixels.shrunk(data, window, factor, channels=channels, labels=info.labels)
-        little = np.ascontiguousarray(samples, samples.dtype.newbyteorder("<"))
-        return Response(little.tobytes(), media_type="application/octet-stream")
-
-    def pixel(self, request: Request) -> Response:
-        """The samples of one pixel, those of many channels of the chosen bands alone."""
-        data = self._entry(request).read()
-        info = pixels.info_of(data)
-        x = _number(request.path_params["x"], info.width)
-        y = _number(request.path_params["y"], info.height)
-        channels: tuple[int, ...] | None = _bands(request, info.channels)
-        if info.channels <= _MAX_SHOWN_CHANNELS:
-            channels = None
-        samples = codec.decode(data, window=(y, x, 1, 1), channels=channels)
-        return _json({"values": samples.ravel().tolist(), "bands": channels})
-
-    def overview(self, request: Request) -> Response:
-        """How far an overview is; begins it if need be."""
-        entry = self._entry(request)
-        info = pixels.info_of(entry.read())
-        level = self._overviews.level(info)
-        if level is None:
-            raise _NotFoundError
-        progress = self._overviews.ask(entry, _bands(request, info.channels), level)
-        return _json({"done": progress.done, "error": printable(progress.error)})
-
-    def _entry(self, request: Request) -> Entry:
-        try:
-            return self._catalog[_number(request.path_params["image"])]
-        except IndexError:
-            raise _NotFoundError from None
+def _described(info: codec.Info, file_bytes: int) -> dict[str, object]:
+    """The description of a file, and the numbers that tiles are asked for with."""
+    kept = {
+        "ICC": info.icc,
+        "EXIF": info.exif,
+        "XMP": info.xmp,
+        "palette": info.palette,
+        "metadata": info.metadata_json,
+    }
+    metadata = (info.metadata_json or b"").decode(errors="replace")
+    return {
+        **{name: getattr(info, name) for name in _DESCRIBED},
+        "dtype": info.dtype.name,
+        "groups": len(info.groups),
+        "kept": {name: len(part) for name, part in kept.items() if part is not None},
+        "metadata": metadata[:_MOST_SHOWN_TEXT],
+        "palette": None if info.palette is None else list(info.palette),
+        "file_bytes": file_bytes,
+        "bands": pixels.default_channels(info.channels),
+        "top_level": top_level(info),
+    }
 
 
-def make_app(viewer: Viewer, token: str, workers: int) -> Starlette:
-    """The application: answers requests under `/TOKEN/`, so many at once."""
-    limiter: list[anyio.CapacityLimiter] = []  # made within the event loop
+def _tile(
+    data: memoryview, info: codec.Info, bands: list[int], level: int, row: int, column: int
+) -> Answer:
+    """Samples of a square of `TILE_SIDE` at a level, little-endian, as (H, W, C).
 
-    def route(path: str, answer: Callable[[Request], Response]) -> Route:
-        async def respond(request: Request) -> Response:
-            if not hmac.compare_digest(
-                request.path_params["token"].encode(errors="replace"), token.encode()
-            ):
-                return _json({"error": "nothing here"}, 404)
-            if not limiter:
-                limiter.append(anyio.CapacityLimiter(workers))
-            async with limiter[0]:
-                if await request.is_disconnected():  # A tab that moved on.
-                    return _json({"error": "gone"}, 404)
-                return await anyio.to_thread.run_sync(_judged, answer, request)
-
-        return Route(f"/{{token}}/{path}", respond, methods=["GET"])
-
-    app = Starlette(
-        routes=[
-            route("", viewer.page),
-            route("list", viewer.listing),
-            route("info/{image}", viewer.info),
-            route("thumbnail/{image}", viewer.thumbnail),
-            route("tile/{image}/{level}/{row}/{column}", viewer.tile),
-            route("pixel/{image}/{y}/{x}", viewer.pixel),
-            route("overview/{image}", viewer.overview),
-            route("{file}", viewer.page),
-        ],
-        exception_handlers={404: _not_found, 405: _not_found},
-    )
-    app.router.redirect_slashes = False
-    return app
+    Level k has the image at 1 / 2^k of its sides.
+    """
+    if level > top_level(info):
+        return NOTHING
+    side = TILE_SIDE << level
+    top, left = row * side, column * side
+    if top >= info.height or left >= info.width:
+        return NOTHING
+    window = (top, left, min(side, info.height - top), min(side, info.width - left))
+    samples = pixels.shrunk(data, window, 1 << level, channels=bands, labels=info.labels)
+    little = np.ascontiguousarray(samples, samples.dtype.newbyteorder("<"))
+    return Answer(little.tobytes())
 
 
-async def _not_found(_request: Request, _error: Exception) -> Response:
-    return _json({"error": "nothing here"}, 404)
+def _pixel(data: memoryview, info: codec.Info, bands: list[int], y: int, x: int) -> Answer:
+    """The samples of one pixel, those of many channels of the chosen bands alone."""
+    if y >= info.height or x >= info.width:
+        return NOTHING
+    chosen = bands if info.channels > _MOST_SHOWN_CHANNELS else None
+    samples = codec.decode(data, window=(y, x, 1, 1), channels=chosen)
+    return _json({"values": samples.ravel().tolist(), "bands": chosen})
 
 
-def _judged(answer: Callable[[Request], Response], request: Request) -> Response:
-    """An answer; what is wrong with a file is an answer too."""
-    try:
-        response = answer(request)
-    except _NotFoundError:
-        return _json({"error": "nothing here"}, 404)
-    except (OSError, ValueError, MemoryError) as error:
-        return _json({"error": printable(reason_of(error))}, 422)
-    response.headers.update(_HEADERS)
-    return response
+class Server(ThreadingHTTPServer):
+    """Serves a viewer under `/TOKEN/` on this machine, some requests at a time."""
+
+    daemon_threads = True
+
+    def __init__(self, viewer: Viewer, token: str, port: int, workers: int) -> None:
+        super().__init__((LOOPBACK, port), _Handler)
+        self.viewer = viewer
+        self.token = token
+        self.workers = threading.Semaphore(workers)
+
+    def handle_error(self, *arguments: Any) -> None:
+        """Prints what went wrong, unless a client has left."""
+        if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
+            super().handle_error(*arguments)
 
 
-def _json(content: object, status: int = 200) -> Response:
-    return JSONResponse(content, status, headers=_HEADERS)
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 60  # seconds without a byte
 
+    def do_GET(self) -> None:
+        server = self.server
+        assert isinstance(server, Server)
+        url = urlsplit(self.path)
+        token, slash, path = url.path[1:].partition("/")
+        answer = NOTHING
+        if slash and hmac.compare_digest(token.encode(errors="replace"), server.token.encode()):
+            with server.workers:
+                answer = server.viewer.answer(path, url.query)
+        self.send_response(answer.status)
+        headers = {"Content-Type": answer.kind, "Content-Length": str(len(answer.body))}
+        for name, value in (headers | _HEADERS).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(answer.body)
 
-def _number(text: str, below: int = 2**32) -> int:
-    """A number of a request."""
-    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS and int(text) < below):
-        raise _NotFoundError
-    return int(text)
-
-
-def _bands(request: Request, count: int) -> tuple[int, ...]:
-    """The channels that a request names, one or three; by default those of a picture."""
-    text = request.query_params.get("bands", "")
-    if not text:
-        return pixels.default_channels(count)
-    bands = tuple(_number(band, count) for band in text[:64].split(","))
-    if len(bands) not in (1, 3) or len(set(bands)) < len(bands):
-        raise _NotFoundError
-    return bands
+    def log_message(self, *_: object) -> None:
+        """Clients write no lines."""

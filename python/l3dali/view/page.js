@@ -97,7 +97,6 @@ let view = null;   // { x, y, scale }: the image's pixel in the corner, screen p
 let bands = [];
 let tiles = new Map();  // by "level/row/column": { samples, ... }, { error } or { asked }; latest last
 let asked = 0;
-let overviewReady = false;
 
 async function showImage(number, mine) {
   $("place").textContent = `${number + 1}${total ? ` of ${total}` : ""}`;
@@ -105,7 +104,6 @@ async function showImage(number, mine) {
   tiles = new Map();
   $("facts").replaceChildren();
   $("cursor").textContent = "the pointer on the image tells its values here";
-  $("progress").hidden = true;
   draw();
   try {
     const info = await json(`info/${number}`);
@@ -116,7 +114,9 @@ async function showImage(number, mine) {
     return;
   }
   $("name").textContent = image.name;
-  $("problem").textContent = image.problem;
+  if (image.file_bytes !== image.encoded_bytes) {
+    $("problem").textContent = `the file has ${image.file_bytes} bytes of ${image.encoded_bytes}`;
+  }
   tellFacts();
   const least = image.dtype.startsWith("i") ? -(2 ** (bits() - 1)) : 0;
   for (const id of ["low", "high"]) {
@@ -134,13 +134,13 @@ async function showImage(number, mine) {
 const bits = () => (image.dtype.endsWith("16") ? 16 : 8);
 
 function tellFacts() {
-  const { width, height, channels, dtype, used_bits, tile, tiles: count, bytes, raw_bytes, kept } = image;
+  const { width, height, channels, dtype, used_bits, encoded_bytes: bytes, raw_bytes, kept } = image;
   const facts = {
     size: `${width} x ${height}`,
     channels: `${channels}${image.groups > 1 ? ` in ${image.groups} groups` : ""}`,
     samples: `${dtype}, ${used_bits} bits used${image.labels ? ", labels" : ""}`,
     values: image.value_count ? `${image.value_count} different` : null,
-    tiles: `${count} of ${tile[1]} x ${tile[0]}`,
+    tiles: `${image.tile_count} of ${image.tile_width} x ${image.tile_height}`,
     bytes: `${bytes}, ${(bytes / raw_bytes).toFixed(3)} of raw`,
     kept: Object.entries(kept).map(([name, size]) => `${name} (${size} bytes)`).join(", ") || null,
     metadata: image.metadata || null,
@@ -155,35 +155,7 @@ function chooseBands(chosen) {
   $("bands").value = bands.join(",");
   $("map").disabled = bands.length > 1;
   tiles = new Map();
-  overviewReady = image.overview_level === null;
-  if (!overviewReady) waitForOverview(bands);
   recolor();
-}
-
-async function waitForOverview(wanted) {
-  const { number, mine } = image;
-  const isMine = () => mine === shown && wanted === bands;
-  $("progress").hidden = false;
-  while (isMine()) {
-    let state;
-    try {
-      state = await json(`overview/${number}?bands=${wanted}`);
-    } catch (error) {
-      state = { done: 0, error: error.message };
-    }
-    if (!isMine()) return;
-    $("progress").firstElementChild.value = state.done;
-    $("progress").lastElementChild.textContent =
-      state.error || `overview: ${Math.floor(100 * state.done)} %`;
-    if (state.error) return;
-    if (state.done === 1) {
-      overviewReady = true;
-      $("progress").hidden = true;
-      draw();
-      return;
-    }
-    await new Promise((wake) => setTimeout(wake, 300));
-  }
 }
 
 // ---- From samples to colours ----
@@ -296,13 +268,11 @@ function drawNow() {
       const tile = tiles.get(key);
       if (tile?.samples || tile?.error) drawTile(context, each, row, column, tile);
       if (tile) { tiles.delete(key); tiles.set(key, tile); }
-      else if (each === level && canAsk(each)) wanted.push([each, row, column]);
+      else if (each === level) wanted.push([each, row, column]);
     }
   }
   for (const one of wanted) ask(...one);
 }
-
-const canAsk = (level) => overviewReady || level < image.overview_level;
 
 function tilesInView(level, box) {
   const side = SIDE * 2 ** level;
@@ -359,9 +329,8 @@ async function ask(level, row, column) {
       map.delete(old);
     }
   } catch (error) {
-    if (error.status === 503) map.delete(key);
-    else map.set(key, { error: error.message });
-    if (map === tiles && mine === shown && error.status !== 503) $("problem").textContent = error.message;
+    map.set(key, { error: error.message });
+    if (map === tiles && mine === shown) $("problem").textContent = error.message;
   } finally {
     asked--;
     draw();

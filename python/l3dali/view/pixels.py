@@ -5,10 +5,13 @@ Knows L3 data and arrays, no files and no HTTP.
 
 from __future__ import annotations
 
+import contextlib
 import io
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING
 
 import numpy as np
+import PIL.Image
 
 from l3dali import codec
 from l3dali.errors import L3Error, Status
@@ -16,51 +19,42 @@ from l3dali.images.geometry import shrink, upright
 from l3dali.metadata import extra_samples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
+    from collections.abc import Sequence
 
     from l3dali.codec import Image, Window
 
 TILE_SIDE = 256  # of what a page asks for
-MAX_FACTOR = 1024
-# What one call takes: a block of three channels, its sums in 64 bits, engines.
-CALL_BYTES = 64 * 2**20
-MAX_KEPT_BYTES = 16 * 2**20  # of profile, EXIF and the like, which are copied
-_MOST_PAIRS = 2**18  # bytes; they take up to 54 times that to read
-_HEAD_BYTES = 4096
-_CHUNKS_FIELD = slice(24, 28)  # of the header: docs/format.md 3
-_COLORS = 3
+MAX_LEVEL = 10
+_BLOCK_SIDE = 2**MAX_LEVEL
+_BLOCK_BYTES = 64 * 2**20  # of the samples and 64-bit sums that are in memory at once
 
 
 def info_of(data: memoryview) -> codec.Info:
-    """What a file says about itself; reads little more than header, chunks and index.
+    """The description of a file; reads header, chunks and index of a mapped file, no tiles.
 
     Raises:
-        L3Error: it is damaged, or keeps more than `MAX_KEPT_BYTES` beside the pixels.
+        L3Error: the file is damaged.
     """
-    kept = int.from_bytes(data[_CHUNKS_FIELD], "little")
-    size = _HEAD_BYTES
-    while True:
-        head = data[:size]
-        if kept > MAX_KEPT_BYTES:
-            head = data[:_HEAD_BYTES]
+    size = 4096
+    while size < len(data):
         try:
-            return codec.info(head)
+            return codec.info(data[:size])
         except L3Error as error:
-            if error.status is not Status.TRUNCATED or len(head) == len(data):
+            if error.status is not Status.TRUNCATED:
                 raise
-            if kept > MAX_KEPT_BYTES:
-                raise L3Error(
-                    f"{kept} bytes are kept beside the pixels; up to {MAX_KEPT_BYTES} are shown",
-                    Status.UNSUPPORTED_FEATURE,
-                ) from None
-        size *= 2
+        size *= 4
+    return codec.info(data)
+
+
+def top_level(info: codec.Info) -> int:
+    """The level that is small enough for one tile; level k has 1 / 2^k of the image's sides."""
+    longer = max(info.height, info.width)
+    return min(MAX_LEVEL, max(0, math.ceil(math.log2(longer / TILE_SIDE))))
 
 
 def default_channels(count: int) -> tuple[int, ...]:
     """The channels that a picture of so many is shown by: one, or three for red, green, blue."""
-    return (0,) if count < _COLORS else (0, 1, 2)
+    return (0,) if count < 3 else (0, 1, 2)
 
 
 def shrunk(
@@ -70,20 +64,17 @@ def shrunk(
     *,
     channels: Sequence[int] | None = None,
     labels: bool = False,
-    on_part: Callable[[float], None] = lambda _: None,
 ) -> Image:
-    """A part of an image, each pixel the mean of `factor` x `factor` of its.
+    """A part of an image, each pixel the mean of `factor` x `factor` of the image's.
 
-    Decodes a block at a time, so that it takes `CALL_BYTES` and the result at most, with up to
-    three channels.
+    Decodes a block at a time, so that memory does not grow with the window.
 
     Args:
         data: an L3 file.
         window: top, left, height and width; the first two are multiples of `factor`.
-        factor: a power of two up to `MAX_FACTOR`. Pixels at the edges stand for fewer.
+        factor: a power of two up to 2^`MAX_LEVEL`. Pixels at the edges are means of fewer.
         channels: which, in this order.
-        labels: samples are not blended: each pixel is one of its.
-        on_part: is told how much of it is done, 0 to 1.
+        labels: samples are not blended: each pixel is one of the image's.
 
     Returns:
         (H, W, C), of the stored type.
@@ -92,80 +83,40 @@ def shrunk(
         L3Error: the data is damaged, or the window is not inside.
     """
     top, left, height, width = window
-    info = info_of(data)
-    count = info.channels if channels is None else len(channels)
-    rows, columns = _block(height, width, factor, count * info.dtype.itemsize, count)
-    result: Image | None = None
+    count = info_of(data).channels if channels is None else len(channels)
+    rows = min(height, _BLOCK_SIDE)
+    square = 16 * count * max(rows, factor) * _BLOCK_SIDE  # bytes of so many columns
+    columns = max(1, _BLOCK_BYTES // square) * _BLOCK_SIDE
+    strips = []
     for y in range(0, height, rows):
+        blocks = []
         for x in range(0, width, columns):
             part = (top + y, left + x, min(rows, height - y), min(columns, width - x))
             block = np.atleast_3d(codec.decode(data, window=part, channels=channels))
-            block = _reduced(block, factor, labels)
-            if result is None:
-                shape = (-(-height // factor), -(-width // factor), block.shape[2])
-                result = np.empty(shape, block.dtype)
-            down, right = y // factor, x // factor
-            result[down : down + block.shape[0], right : right + block.shape[1]] = block
-        on_part(min(1.0, (y + rows) / height))
-    assert result is not None
-    return result
-
-
-def _block(
-    height: int, width: int, factor: int, pixel_bytes: int, channels: int
-) -> tuple[int, int]:
-    """Rows and columns to decode at once, powers of two.
-
-    As many as memory allows: each block looks at the whole of a large tile.
-    """
-    sums = 0 if factor == 1 else 16 * channels / factor
-    pixels = _power_of_two(int(CALL_BYTES / 2 / (pixel_bytes + sums)))
-    pixels = max(MAX_FACTOR**2, pixels)
-    rows = min(MAX_FACTOR, 2 * _power_of_two(height))
-    columns = min(pixels // rows, 2 * _power_of_two(width))
-    return pixels // columns, columns
-
-
-def _power_of_two(value: int) -> int:
-    """The largest that is not greater."""
-    return 1 << (value.bit_length() - 1)
+            blocks.append(_reduced(block, factor, labels))
+        strips.append(np.concatenate(blocks, axis=1))
+    return np.concatenate(strips)
 
 
 def _reduced(block: Image, factor: int, labels: bool) -> Image:
     if factor == 1:
         return block
+    height, width = block.shape[:2]
+    tops, lefts = np.arange(0, height, factor), np.arange(0, width, factor)
     if labels:
-        middles = (
-            np.minimum(np.arange(factor // 2, side + factor // 2, factor), side - 1)
-            for side in block.shape[:2]
-        )
-        chosen: Image = block[np.ix_(*middles)]
-        return chosen
-    # Rows first, which are contiguous; but of a line the columns.
-    first, second = (1, 0) if block.shape[0] < factor else (0, 1)
-    sums = _sums(_sums(block, factor, first), factor, second)
-    means: Image = ((sums + factor * factor // 2) // (factor * factor)).astype(block.dtype)
+        rows = block.take(tops + factor // 2, 0, mode="clip")
+        return rows.take(lefts + factor // 2, 1, mode="clip")
+    padded = np.pad(block, [(0, -height % factor), (0, -width % factor), (0, 0)])
+    sums = padded.reshape(len(tops), factor, -1).sum(1, dtype=np.int64)
+    sums = sums.reshape(len(tops), len(lefts), factor, -1).sum(2)
+    counts = np.minimum(factor, height - tops)[:, None, None]
+    counts = counts * np.minimum(factor, width - lefts)[:, None]
+    means: Image = ((sums + counts // 2) // counts).astype(block.dtype)
     return means
-
-
-def _sums(values: NDArray[Any], factor: int, axis: int) -> NDArray[np.int64]:
-    """Sums of `factor` neighbours along one of the first two axes; the last value goes on."""
-    before, size, after = values.shape[:axis], values.shape[axis], values.shape[axis + 1 :]
-    count, rest = divmod(size, factor)
-    whole, edge = np.split(values, [size - rest], axis)
-    parts = whole.reshape(*before, count, factor, *after)
-    sums: NDArray[np.int64] = parts.sum(axis=axis + 1, dtype=np.int64)
-    if not rest:
-        return sums
-    last = np.take(values, [-1], axis).astype(np.int64) * (factor - rest)
-    last += edge.sum(axis=axis, dtype=np.int64, keepdims=True)
-    return np.concatenate([sums, last], axis)
 
 
 def thumbnail(data: memoryview, max_side: int, *, orient: bool = False) -> bytes:
     """A PNG of an L3 file with at most `max_side` pixels on its longer side.
-
-    All tiles are decoded, within `CALL_BYTES` and the result.
 
     Args:
         data: an L3 file.
@@ -177,37 +128,14 @@ def thumbnail(data: memoryview, max_side: int, *, orient: bool = False) -> bytes
     """
     info = info_of(data)
     factor = 1
-    while max(info.width, info.height) >= 2 * factor * max_side and factor < MAX_FACTOR:
+    while max(info.width, info.height) >= 2 * factor * max_side and factor < 2**MAX_LEVEL:
         factor *= 2
     channels = default_channels(info.channels)
-    if info.channels in (2, 4) and not _has_bands(info):
-        channels = (*channels, info.channels - 1)  # alpha
+    with contextlib.suppress(ValueError):  # metadata that is not JSON
+        if info.channels in (2, 4) and extra_samples(info.metadata) is None:
+            channels = (*channels, info.channels - 1)  # alpha
     window = (0, 0, info.height, info.width)
     pixels = shrunk(data, window, factor, channels=channels, labels=info.labels)
-    return picture(pixels, info, max_side, orient=orient)
-
-
-def _has_bands(info: codec.Info) -> bool:
-    """Whether channels beside gray or RGB are not just alpha; long pairs are not asked."""
-    if len(info.metadata_json or b"") > _MOST_PAIRS:
-        return False
-    try:
-        return extra_samples(info.metadata) is not None
-    except ValueError:  # damaged
-        return False
-
-
-def picture(pixels: Image, info: codec.Info, max_side: int, *, orient: bool = False) -> bytes:
-    """A PNG of pixels that were made smaller already.
-
-    Args:
-        pixels: (H, W, C) with one to four channels.
-        info: of the file.
-        max_side: as in `thumbnail`.
-        orient: as in `thumbnail`.
-    """
-    from PIL import Image
-
     pixels = shrink(
         pixels[:, :, 0] if pixels.shape[2] == 1 else pixels, max_side, labels=info.labels
     )
@@ -215,32 +143,28 @@ def picture(pixels: Image, info: codec.Info, max_side: int, *, orient: bool = Fa
         pixels = upright(pixels, info.exif)[0]
     pixels = np.atleast_3d(pixels)
     if info.labels and info.channels == 1:
-        shown = label_colors(info.palette, info.dtype)[
-            pixels[:, :, 0].view(f"u{info.dtype.itemsize}")
-        ]
-    elif pixels.dtype == np.uint8:
-        shown = pixels
+        numbers = pixels[:, :, 0].view(f"u{info.dtype.itemsize}")
+        shown = label_colors(info.palette, info.dtype)[numbers]
     else:
-        shown = _stretched(pixels)
+        shown = pixels if pixels.dtype == np.uint8 else _stretched(pixels)
     if shown.shape[2] == 1:
         shown = shown[:, :, 0]
     file = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(shown)).save(file, "PNG", compress_level=1)
+    PIL.Image.fromarray(np.ascontiguousarray(shown)).save(file, "PNG", compress_level=1)
     return file.getvalue()
 
 
 def _stretched(pixels: Image) -> Image:
     """8 bits of samples of any range, the greatest and the least 1 % cut off; alpha as it is."""
-    alpha = pixels[:, :, -1:] if pixels.shape[2] in (2, 4) else None
-    colors = pixels if alpha is None else pixels[:, :, :-1]
+    has_alpha = pixels.shape[2] in (2, 4)
+    colors = pixels[:, :, :-1] if has_alpha else pixels
     low, high = np.percentile(colors, (1, 99))
     scaled = (colors.astype(np.float32) - low) * (255 / max(1.0, float(high - low)))
     shown: Image = np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
-    if alpha is None:
-        return shown
-    greatest = np.iinfo(pixels.dtype).max
-    opaque = (alpha.astype(np.int64).clip(0) * 255 // greatest).astype(np.uint8)
-    return np.concatenate([shown, opaque], axis=2)
+    if has_alpha:
+        alpha = pixels[:, :, -1:].astype(np.int64).clip(0) * 255 // np.iinfo(pixels.dtype).max
+        shown = np.concatenate([shown, alpha.astype(np.uint8)], axis=2)
+    return shown
 
 
 def label_colors(palette: bytes | None, dtype: np.dtype[np.generic]) -> Image:

@@ -3,7 +3,3 @@
 Named after Liquid (APSys 2023), whose idea this follows: store each image in the format, and decode
 it in the place, that balances disk, cores, PCIe and GPU.
 """
-
-from l3dali.datasets.liquid.step import measure_step
-
-__all__ = ["measure_step"]

@@ -41,7 +41,7 @@ _HELD_BYTES = 2**28  # of images from shards
 _SHARDS = 16  # that images are taken from, at the least
 _SPARE = 4  # times as many images are looked at as are measured
 _SMALLEST_STRATUM = 12
-_NO_L3 = "plans are for originals. l3 convert --to png turns L3 files back"
+_L3_FILES = "L3 files (plans are for originals)"
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,8 @@ def open_dataset(
         OSError: a folder cannot be read.
     """
     sources = find_sources(arguments)
-    empty = l3_files = 0
-    others: Counter[str] = Counter()
+    skipped: Counter[str] = Counter()
+    others: Counter[str] = Counter()  # by suffix
     loose: list[tuple[Folder, Stored]] = []
     shards: list[Job] = []
     files: list[tuple[Folder, Stored]] = []
@@ -131,26 +131,21 @@ def open_dataset(
             kind = kind_of(folder, file)
             is_image = kind == FILES and has_image_suffix(file.name, options)
             if file.size == 0 and (is_image or kind != FILES):
-                empty += 1
+                skipped["empty files"] += 1
             elif kind != FILES:
                 shards.append(Job(kind, root, "", (file,), options))
                 files.append((folder, file))
             elif file.name.lower().endswith(".l3"):
-                l3_files += 1
+                skipped[_L3_FILES] += 1
             elif is_image:
                 loose.append((folder, file))
                 files.append((folder, file))
             else:
                 others[PurePosixPath(file.name).suffix.lower()] += 1
-    remote = any(map(is_remote, sources.folders))
-    found = DataSet(fingerprint(sources), files, remote)
+                skipped["files that are not images"] += 1
+    found = DataSet(fingerprint(sources), files, any(map(is_remote, sources.folders)))
     found.failures += sources.failures
-    if empty:
-        found.notes.append(f"empty files passed over: {empty}")
-    if l3_files:
-        found.notes.append(f"L3 files passed over: {l3_files}; {_NO_L3}")
-    if others:
-        found.notes.append(f"files that are no images passed over: {others.total()}")
+    found.notes += [f"{what} skipped: {count}" for what, count in sorted(skipped.items())]
     seconds /= bool(loose) + bool(shards) or 1
     names = {file.name for _, file in loose}
     if loose:
@@ -159,11 +154,10 @@ def open_dataset(
         names |= _look_into_shards(shards, found, samples, seconds, rng)
     if names:
         found.notes += unused_labels(options, names, are_all=not shards)
-    if not found.candidates and l3_files:
-        raise UsageError(f"the data set named has L3 files alone; {_NO_L3}")
     if not found.candidates:
-        suffixes = " ".join(sorted(READ_SUFFIXES))
-        lines = [f"no images found in the data set named; read are {suffixes}"]
+        lines = [f"no images found in the data set; read are {' '.join(sorted(READ_SUFFIXES))}"]
+        if skipped[_L3_FILES]:
+            lines.append(f"it has {_L3_FILES}, which l3 convert --to png turns back")
         lines += [f"{failure.path}: {failure.reason}" for failure in found.failures[:1]]
         raise UsageError("; ".join([*lines, *unread_images(others, "there")]))
     return found
@@ -182,31 +176,29 @@ def _look_at_files(
     looked: list[Candidate] = []
     for i in rng.permutation(len(files))[: max(_PEEKED_FILES, _SPARE * samples)]:
         folder, file = files[i]
-        if file.size == 0 or (len(looked) >= samples and time.monotonic() > end):
-            continue
+        if len(looked) >= samples and time.monotonic() > end:
+            break
         try:
             with folder.open(file.name) as opened:
                 head = opened.read(_PEEKED_BYTES)
         except Exception as error:  # Storage raises anything.
             found.failures.append(Failure(folder.place(file.name), reason_of(error)))
             continue
-        read = partial(_read_file, folder, file.name)
         labels = options.is_labels(file.name)
+        read = partial(_read_file, folder, file.name)
         looked.append(Candidate(file.name, file.size, _stratum(head, labels), 1.0, labels, read))
-    if looked:
-        weight = len(files) / len(looked)
-        found.candidates += [replace(each, weight=weight) for each in looked]
+    found.candidates += [replace(each, weight=len(files) / len(looked)) for each in looked]
 
 
 def _look_into_shards(
     jobs: Sequence[Job], found: DataSet, samples: int, seconds: float, rng: np.random.Generator
 ) -> set[str]:
-    """Reads the beginnings of some shards; gives the names of the images."""
+    """Reads the beginnings of some shards; returns the names of the images."""
     end = time.monotonic() + seconds
     share = -(-_SPARE * samples // min(len(jobs), _SHARDS))
     looked: list[Candidate] = []
     names: set[str] = set()
-    held = read_bytes = read_images = 0
+    held = read_images = 0
     is_whole = True
     for i in rng.permutation(len(jobs)):
         if len(looked) >= _SPARE * samples or held >= _HELD_BYTES:
@@ -221,35 +213,24 @@ def _look_into_shards(
                     break
                 count += 1
                 held += len(blob.data)
-                labels = jobs[i].options.is_labels(*blob.names)
                 names.update(blob.names)
-                if not blob.data:
-                    continue
-                looked.append(
-                    Candidate(
-                        f"{file.name}: {blob.place}",
-                        len(blob.data),
-                        _stratum(blob.data, labels),
-                        1.0,
-                        labels,
-                        partial(bytes, blob.data),
-                    )
-                )
+                if blob.data:
+                    labels = jobs[i].options.is_labels(*blob.names)
+                    name, size = f"{file.name}: {blob.place}", len(blob.data)
+                    stratum, read = _stratum(blob.data, labels), partial(bytes, blob.data)
+                    looked.append(Candidate(name, size, stratum, 1.0, labels, read))
         except UsageError:
             raise
         except Exception as error:  # Containers raise anything.
             found.failures.append(Failure(file.name, reason_of(error)))
         read_images += count
-        read_bytes = held
-    if not looked:
-        return names
     weight = 1.0
-    if not is_whole:
+    if looked and not is_whole:
         shard_bytes = sum(job.bytes for job in jobs)
-        weight = max(1.0, shard_bytes / read_bytes)
+        weight = max(1.0, shard_bytes / held)
         found.notes.append(
             f"the number of images in shards is estimated from {read_images} of them, "
-            f"{read_bytes / shard_bytes:.1%} of the bytes"
+            f"{held / shard_bytes:.1%} of the bytes"
         )
     found.candidates += [replace(each, weight=weight) for each in looked]
     return names
@@ -262,10 +243,9 @@ def _read_file(folder: Folder, name: str) -> bytes:
 
 def _stratum(head: bytes, labels: bool) -> str:
     try:
-        header = read_header(head)
+        return group_of(head, read_header(head), labels=labels)
     except ImageError:
         return format_of(head)[0]
-    return group_of(head, header, labels=labels)
 
 
 def draw(candidates: Sequence[Candidate], count: int, rng: np.random.Generator) -> list[Candidate]:

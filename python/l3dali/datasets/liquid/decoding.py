@@ -1,22 +1,20 @@
-"""CPU seconds of decoding, by DALI's operators or, without DALI, by the libraries themselves."""
+"""CPU seconds of decoding by DALI's operators."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import importlib.metadata
 import math
 import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from l3dali import codec
 from l3dali.datasets.liquid.host import busy_seconds
-from l3dali.images.reading import png_without_texts, read_picture
+from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,74 +27,38 @@ _RUN_SECONDS = 0.004  # that a run should take at the least
 _PREFETCHED = 3  # batches before the clock starts
 
 
-class Decoders(Protocol):
-    """Decoders whose CPU time is measured.
+class Decoders:
+    """DALI's CPU operators, in pipelines of one thread.
 
     Attributes:
-        name: which they are, for people.
+        name: of what is measured, for people.
+
+    Raises:
+        UsageError: DALI is not installed.
     """
 
-    name: str
+    def __init__(self) -> None:
+        try:
+            import nvidia.dali
+
+            import l3dali.dali.plugin
+        except ImportError as error:
+            raise UsageError(f"l3 profile measures DALI's operators: {error}") from None
+        self.name = f"DALI {nvidia.dali.__version__}, CPU operators"
+        self._plugin = l3dali.dali.plugin
+        self._pipelines: dict[tuple[str, int, str], Any] = {}
 
     def seconds(self, stored_as: str, data: bytes, pixels: Image) -> float | None:
-        """CPU seconds to decode a file; None if these decoders cannot.
+        """CPU seconds to decode a file, of the whole process, in which nothing else runs.
 
         Args:
             stored_as: the format.
             data: the file.
             pixels: what is in it.
+
+        Returns:
+            The seconds; None if the operator cannot give these pixels.
         """
-
-
-def find_decoders() -> Decoders:
-    """Those of DALI if it is installed, as pipelines run them."""
-    try:
-        return DaliDecoders()
-    except ImportError:
-        return Libraries()
-
-
-class Libraries:
-    """imagecodecs, and L3's own decoder."""
-
-    def __init__(self) -> None:
-        self.name = f"imagecodecs {importlib.metadata.version('imagecodecs')}"
-
-    def seconds(self, stored_as: str, data: bytes, pixels: Image) -> float | None:
-        """See `Decoders`."""
-        import imagecodecs
-
-        decode: Callable[[bytes], Any]
-        if stored_as in codec.CODINGS:
-            decode = functools.partial(codec.decode, max_pixels=None)
-        elif data.startswith(b"\x89PNG"):
-            data, decode = png_without_texts(data), imagecodecs.png_decode
-        elif data.startswith(b"\xff\xd8"):
-            decode = imagecodecs.jpeg8_decode
-        else:
-            decode = functools.partial(read_picture, max_pixels=codec.MAX_PIXELS)
-
-        def run(copies: int) -> float:
-            begin = time.thread_time()
-            for _ in range(copies):
-                decode(data)
-            return time.thread_time() - begin
-
-        return _measure(run)
-
-
-class DaliDecoders:
-    """CPU operators in pipelines of one thread."""
-
-    def __init__(self) -> None:
-        import l3dali.dali.plugin
-
-        self.name = f"DALI {importlib.metadata.version(_dali_package())}, CPU operators"
-        self._plugin = l3dali.dali.plugin
-        self._pipelines: dict[tuple[str, int, str], Any] = {}
-
-    def seconds(self, stored_as: str, data: bytes, pixels: Image) -> float | None:
-        """See `Decoders`: of the whole process, in which nothing else runs."""
         kind = _kind(stored_as, pixels)
         pipe = self._pipelines.get(kind)
         if pipe is None:
@@ -124,14 +86,6 @@ def _measure(run: Callable[[int], float]) -> float:
     if copies > 1:
         run(copies)
     return statistics.median(run(copies) / copies for _ in range(_REPEATS))
-
-
-def _dali_package() -> str:
-    from importlib.metadata import packages_distributions
-
-    return next(
-        name for name in packages_distributions()["nvidia"] if name.startswith("nvidia-dali")
-    )
 
 
 def _kind(stored_as: str, pixels: Image) -> tuple[str, int, str]:
@@ -174,7 +128,7 @@ def _fed_pipeline(kind: tuple[str, int, str]) -> Any:
 def measure_core_seconds(
     stored_as: str,
     files: Sequence[bytes],
-    pixels: Sequence[Image],
+    head: Image,
     cores: int,
     seconds: float,
     batch: int,
@@ -187,7 +141,7 @@ def measure_core_seconds(
     Args:
         stored_as: the format of the files.
         files: their bytes.
-        pixels: what is in each; of one kind.
+        head: pixels of one of them; the others have its channels and type.
         cores: threads of the pipeline.
         seconds: how long to run.
         batch: images that it decodes at a time.
@@ -210,7 +164,7 @@ def measure_core_seconds(
         pipe = dali.Pipeline(batch, cores, None, prefetch_queue_depth=2)
         with pipe:
             encoded, _ = fn.readers.file(files=[str(path) for path in paths])
-            pipe.set_outputs(_decoded(encoded, _kind(stored_as, pixels[0])))
+            pipe.set_outputs(_decoded(encoded, _kind(stored_as, head)))
         try:
             for _ in range(_PREFETCHED):
                 pipe.run()

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from l3dali.datasets.convert.choosing import SOURCE
-from l3dali.datasets.liquid.groups import traits_of
-from l3dali.datasets.liquid.profile import Fits, Linear
+from l3dali.datasets.liquid.profile import UNKNOWN_ERROR, Fits, Linear
 from l3dali.errors import needs
 
 if TYPE_CHECKING:
@@ -20,9 +19,7 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[np.float64]
 
-UNKNOWN_ERROR = 1.0  # of a fit to one image
 _FOLDS = 5
-_FEWEST = 8  # images of a group that have a fit of their own
 _ROUNDS = 4
 _SPREAD = 1.02  # of sizes, below which all images are the same to a fit
 
@@ -87,20 +84,11 @@ def _solve(table: Array) -> Linear:
 
 
 def fit_groups(samples: Sequence[Sample]) -> dict[str, Fits]:
-    """The costs of each group of the samples.
-
-    A group of few images takes the fits of one that is like it, scaled to what its own cost.
-    """
+    """The costs of each group of the samples."""
     groups: dict[str, list[Sample]] = {}
     for sample in samples:
         groups.setdefault(sample.group, []).append(sample)
-    large = {name: _fit_group(each) for name, each in groups.items() if len(each) >= _FEWEST}
-    fits: dict[str, Fits] = {}
-    for name, each in sorted(groups.items()):
-        own = large.get(name) or _fit_group(each)
-        donor = "" if name in large else _most_alike(name, large)
-        fits[name] = _scaled(own, each, large[donor], donor) if donor else own
-    return fits
+    return {name: _fit_group(each) for name, each in sorted(groups.items())}
 
 
 def _fit_group(samples: Sequence[Sample]) -> Fits:
@@ -141,67 +129,3 @@ def _fit_group(samples: Sequence[Sample]) -> Fits:
 def _common(of: Sequence[Mapping[str, Any]]) -> list[str]:
     """What all have: a candidate that some image of a group cannot take is none."""
     return [key for key in of[0] if all(key in each for each in of)]
-
-
-def _most_alike(name: str, large: Mapping[str, Fits]) -> str:
-    """The group whose samples are like those of the group `name`; "" if none is."""
-    own = traits_of(name)
-
-    def likeness(other: str) -> int:
-        its = traits_of(other)
-        if (own.is_wide, own.is_labels) != (its.is_wide, its.is_labels):
-            return 0
-        return 4 + (own.channels == its.channels) * 2 + (own.format == its.format)
-
-    best = max(sorted(large), key=likeness, default="")
-    return best if best and likeness(best) else ""
-
-
-def _scaled(own: Fits, samples: Sequence[Sample], donor: Fits, name: str) -> Fits:
-    """The donor's fits, scaled to the images; own ones where the donor has none, or another format.
-
-    The error is the donor's, or that of the scaled fit on the images if it is larger.
-    """
-    format = name.partition(" ")[0]
-    same_format = samples[0].group.partition(" ")[0] == format
-
-    def scale(fits: dict[str, Linear], donors: dict[str, Linear], of: str) -> dict[str, Linear]:
-        scaled = dict(fits)
-        for key in fits.keys() & donors.keys():
-            stored_as = key.partition("@")[0]
-            if stored_as == SOURCE and not same_format:
-                continue
-            values = [getattr(sample, of)[key] for sample in samples]
-            expected = [
-                donors[key](
-                    sample.source_bytes if of == "sizes" else sample.sizes[stored_as], sample.pixels
-                )
-                for sample in samples
-            ]
-            if not sum(expected):
-                continue
-            factor = sum(values) / sum(expected)
-            error = float(
-                np.median(
-                    [abs(factor * e - v) / v for e, v in zip(expected, values, strict=True) if v]
-                    or [0.0]
-                )
-            )
-            donated = donors[key]
-            scaled[key] = Linear(
-                factor * donated.base,
-                factor * donated.per_byte,
-                factor * donated.per_pixel,
-                max(error, donated.error),
-            )
-        return scaled
-
-    return Fits(
-        own.images,
-        own.source_bytes,
-        {**scale(own.sizes, donor.sizes, "sizes"), SOURCE: Linear(per_byte=1.0)},
-        scale(own.cpu_seconds, donor.cpu_seconds, "cpu_seconds"),
-        scale(own.gpu_seconds, donor.gpu_seconds, "gpu_seconds"),
-        name,
-        own.encode_seconds,
-    )

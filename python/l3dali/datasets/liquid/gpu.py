@@ -13,8 +13,6 @@ from l3dali.dali.driver import gpu_name, has_gpu
 from l3dali.datasets.liquid.profile import DEFAULT_BATCH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from l3dali import _native
 
 _UPLOAD_BYTES = 2**26  # as many as a batch of photographs has
@@ -90,15 +88,6 @@ class Gpu:
             batch, is_cached=False, count=_BATCHES, threads=self._threads
         )
         return GpuTimes(of_gpu / copies, mixed_cpu / copies, cached_cpu / copies)
-
-    def decoder(self, files: Sequence[bytes]) -> tuple[Callable[[], object], int]:
-        """A function that uploads and decodes some files and waits for them, and how many."""
-        batch = self._batch(list(files))
-
-        def decode() -> None:
-            self._meter.decode(batch, is_cached=False, count=1, threads=self._threads)
-
-        return decode, 2 * len(files)  # the first of two batches warms up
 
     def _batch(self, files: list[bytes]) -> _native.DecodeBatch:
         batch: _native.DecodeBatch = self._module.DecodeBatch(

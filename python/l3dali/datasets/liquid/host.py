@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import os
 import re
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from l3dali.datasets.convert.storage import LocalFolder, naming, open_regular
+from l3dali.datasets.convert.storage import LocalFolder
 from l3dali.datasets.liquid.fit import fit_linear
 from l3dali.datasets.liquid.profile import Linear
 from l3dali.errors import UsageError
@@ -55,25 +54,12 @@ def parse_rate(text: str) -> float:
 
 def usable_cores() -> float:
     """Cores that this process may use: by its affinity, and by the quota of its control group."""
-    return min(float(len(os.sched_getaffinity(0))), _cpu_quota())
-
-
-def _cpu_quota() -> float:
-    """In cores; infinity without one. Of control groups as containers see them, 2 and 1."""
-    root = Path("/sys/fs/cgroup")
+    cores = float(len(os.sched_getaffinity(0)))
     try:
-        quota, period = (root / "cpu.max").read_text().split()
-    except (OSError, ValueError):
-        try:
-            quota = (root / "cpu/cpu.cfs_quota_us").read_text().strip()
-            period = (root / "cpu/cpu.cfs_period_us").read_text()
-        except OSError:
-            return math.inf
-    try:
-        cores = int(quota) / int(period)
-    except (ValueError, ZeroDivisionError):  # "max"
-        return math.inf
-    return cores if cores > 0 else math.inf
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return min(cores, int(quota) / int(period))
+    except (OSError, ValueError):  # no quota: "max"
+        return cores
 
 
 def busy_seconds() -> float | None:
@@ -145,15 +131,25 @@ def measure_reading(
     warm: float | None = 0.0
     if cold:
         chosen, warm = _drop_from_cache(chosen, time.monotonic() + seconds / 2)
-    race = _Race(chosen, time.monotonic() + seconds / 2)
+    end = time.monotonic() + seconds / 2
+    read: list[tuple[float, float]] = []
+    errors: list[OSError] = []
+
+    def take_turn(each: tuple[Folder, Stored]) -> None:
+        if time.monotonic() > end and read:
+            return
+        try:
+            read.append(_read(*each, end))
+        except OSError as error:
+            errors.append(error)
+
     with ThreadPoolExecutor(READERS) as pool:
         begin = time.perf_counter()
-        for done in [pool.submit(race.run) for _ in range(READERS)]:
-            done.result()
+        list(pool.map(take_turn, chosen))
         wall = time.perf_counter() - begin
-    if not race.costs:
-        raise race.error or OSError("no file of the data set can be read")
-    sizes, costs = zip(*race.costs, strict=True)
+    if not read:
+        raise errors[0] if errors else OSError("no file of the data set can be read")
+    sizes, costs = zip(*read, strict=True)
     notes = []
     if warm is None:
         notes.append("it cannot be told here whether files were in memory when they were read")
@@ -170,40 +166,18 @@ def measure_reading(
     return Reading(sum(sizes) / wall, _cost_of_reading(sizes, costs), notes)
 
 
-class _Race:
-    """Threads that read the files of a list."""
-
-    def __init__(self, files: Sequence[tuple[Folder, Stored]], end: float) -> None:
-        self._files = iter(files)
-        self._end = end
-        self._lock = threading.Lock()
-        self.costs: list[tuple[float, float]] = []  # bytes, thread CPU seconds
-        self.error: OSError | None = None
-
-    def run(self) -> None:
-        buffer = bytearray(_CHUNK_BYTES)
-        while time.monotonic() < self._end or not self.costs:
-            with self._lock:
-                folder, file = next(self._files, (None, None))
-            if folder is None or file is None:
-                return
-            begin = time.thread_time()
-            try:
-                size = self._read(folder, file.name, buffer)
-            except OSError as error:
-                self.error = error
-                continue
-            self.costs.append((size, time.thread_time() - begin))
-
-    def _read(self, folder: Folder, name: str, buffer: bytearray) -> int:
-        size = 0
-        with naming(folder.place(name)), folder.open(name) as file:
-            raw: Any = getattr(file, "raw", file)  # without a copy in between
-            while count := raw.readinto(buffer):
-                size += count
-                if size >= _READ_BYTES // READERS or time.monotonic() > self._end:
-                    break
-        return size
+def _read(folder: Folder, file: Stored, end: float) -> tuple[float, float]:
+    """Reads a file, or as much of it as there is time for: bytes, and CPU seconds of the thread."""
+    buffer = bytearray(min(_CHUNK_BYTES, max(file.size, 1)))
+    size = 0
+    begin = time.thread_time()
+    with folder.open(file.name) as opened:
+        raw: Any = getattr(opened, "raw", opened)  # without a copy in between
+        while count := raw.readinto(buffer):
+            size += count
+            if size >= _READ_BYTES // READERS or time.monotonic() > end:
+                break
+    return size, time.thread_time() - begin
 
 
 def _cost_of_reading(sizes: Sequence[float], costs: Sequence[float]) -> Linear:
@@ -236,7 +210,7 @@ def _drop_from_cache(
         path = folder.root / stored.name
         paths.append(path)
         try:
-            with open_regular(path, "rb") as file:
+            with path.open("rb") as file:
                 os.fsync(file.fileno())  # What is not on the disk yet cannot be dropped.
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         except OSError:
@@ -249,7 +223,7 @@ def _drop_from_cache(
 def _is_cached(path: Path) -> bool | None:
     """Whether the middle of a file is in the page cache; None if that cannot be told."""
     try:
-        with open_regular(path, "rb") as file:
+        with path.open("rb") as file:
             middle = path.stat().st_size // 2
             os.preadv(file.fileno(), [bytearray(1)], middle, os.RWF_NOWAIT)
     except BlockingIOError:

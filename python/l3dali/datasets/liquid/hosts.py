@@ -5,8 +5,8 @@ Knows profiles and their hosts; nothing of plans.
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,9 @@ from l3dali.datasets.liquid.profile import (
     Host,
     Linear,
     Training,
+    check_host,
     cost_key,
-    fields_of,
-    parse_as,
+    parse_file,
     read_as,
     without_gpu,
 )
@@ -28,85 +28,32 @@ from l3dali.errors import UsageError
 if TYPE_CHECKING:
     from l3dali.datasets.liquid.profile import Fits, Profile, Sample
 
-FORMAT = "l3-host"
 VERSION = 1
 
 _FOLDER = Path(__file__).with_name("hosts")
-_RATES = (1e3, 1e15)  # bytes a second: least and most
-_MOST_CORES = 1e6
-_MOST_GPUS = 1024
-_MOST_NODES = 100_000
 
 # CPU seconds of an image that a GPU decodes, where no GPU was measured. Staging and planning are
 # those of benchmarks/results/staging.md (2026-11-21, AMD EPYC): 6.1 to 7.4 GB/s of one thread, 3 to
 # 28 us an image. Reading is assumed: 30 us a file, and 0.4 ns a byte as in host.py.
-_STAGED_BYTE_SECONDS = 1 / 6.5e9
 _PLANNING_SECONDS = 16e-6
-_READING = Linear(base=30e-6, per_byte=0.4e-9)
+_CPU_SECONDS = Linear(base=30e-6 + _PLANNING_SECONDS, per_byte=0.4e-9 + 1 / 6.5e9)
 
 
 @dataclass(frozen=True)
-class Switch:
-    """A PCIe switch, or a root port: what GPUs behind it share.
-
-    Attributes:
-        gpus: the numbers of these GPUs, from 0.
-        upload: bytes a second to all of them together.
-    """
-
-    gpus: list[int]
-    upload: float
-
-
-@dataclass(frozen=True)
-class Gpus:
-    """The GPUs of a node. They are alike.
-
-    Attributes:
-        name: of the model.
-        count: of a node.
-        upload: bytes a second to each, from pinned memory, while the others rest.
-        decode: by coding, bytes of pixels that each decodes a second.
-        decode_error: how far these rates may be off, as a part: 0.3 is 30 %.
-        cache: bytes of memory of each for encoded images.
-    """
-
-    name: str
-    count: int
-    upload: float
-    decode: dict[str, float]
-    decode_error: float = 0.0
-    cache: float = 0.0
-
-
-@dataclass(frozen=True)
-class HostFile:
-    """What a node has, and how many of them share a file system.
+class HostFile(Host):
+    """What a node has. Bandwidths are in bytes a second.
 
     Attributes:
         name: for people.
-        cores: that decode, of a node.
-        disk: bytes a second of a node's own disks.
-        network: bytes a second that a node receives. Counts where there are no disks, and where
-            nodes share a file system.
-        efficiency: what pipelines reach of the cores, 0 to 1; None: as where the profile was made.
-        gpus: None if there are none.
-        switches: PCIe layout: each GPU is behind one of them.
-        nodes: that train together.
-        file_system: bytes a second that all nodes together read from the file system they share.
+        decode: by coding, bytes of pixels that each GPU decodes a second.
+        decode_error: how far these rates may be off, as a part: 0.3 is 30 %.
         train_rate: images a second of one GPU's training step; None: not known.
         sources: by field, where its number comes from, and of when.
     """
 
-    name: str
-    cores: float
-    disk: float | None = None
-    network: float | None = None
-    efficiency: float | None = None
-    gpus: Gpus | None = None
-    switches: list[Switch] = field(default_factory=list)
-    nodes: int = 1
-    file_system: float | None = None
+    name: str = ""
+    decode: dict[str, float] = field(default_factory=dict)
+    decode_error: float = 0.0
     train_rate: float | None = None
     sources: dict[str, str] = field(default_factory=dict)
 
@@ -120,7 +67,7 @@ def read_host(name: Path | str) -> HostFile:
     """Reads a description: a file, or one that comes with the package by its name.
 
     Raises:
-        UsageError: it cannot be read, or says what no host has; names the field.
+        UsageError: it cannot be read, or is not valid; names the field.
     """
     path = Path(name)
     if str(name) in host_names():
@@ -136,56 +83,16 @@ def parse_host(text: bytes | str) -> HostFile:
     Raises:
         UsageError: as `read_host`.
     """
-    data = fields_of(text, "host", VERSION)
-    host: HostFile = parse_as(HostFile, data, "")
-    _check(host)
+    host: HostFile = parse_file(HostFile, text, "host", VERSION)
+    check_host(host)
+    if host.gpu is not None and not host.decode:
+        raise UsageError("decode is empty; a rate for rans or packed is needed")
+    for coding, rate in host.decode.items():
+        if coding not in L3_FORMATS or not rate:
+            raise UsageError(f"decode[{coding!r}]: a rate above 0 of {', '.join(L3_FORMATS)}")
+    if host.decode_error >= 1 or host.train_rate == 0:
+        raise UsageError("decode_error is below 1, and train_rate above 0")
     return host
-
-
-def _check(host: HostFile) -> None:
-    _check_between("cores", host.cores, 1e-3, _MOST_CORES)
-    _check_between("nodes", host.nodes, 1, _MOST_NODES)
-    rates = {"disk": host.disk, "network": host.network, "file_system": host.file_system}
-    gpus = host.gpus
-    if gpus is not None:
-        _check_between("gpus.count", gpus.count, 1, _MOST_GPUS)
-        for coding in gpus.decode:
-            if coding not in L3_FORMATS:
-                raise UsageError(f"gpus.decode has the unknown coding {coding!r}")
-        if not gpus.decode:
-            raise UsageError("gpus.decode is empty; a rate for rans or packed is needed")
-        if not gpus.decode_error < 1:
-            raise UsageError(f"gpus.decode_error is {gpus.decode_error:g}, not below 1")
-        rates["gpus.upload"] = gpus.upload
-        rates |= {f"gpus.decode[{coding!r}]": rate for coding, rate in gpus.decode.items()}
-        rates |= {f"switches[{i}].upload": each.upload for i, each in enumerate(host.switches)}
-    elif host.switches:
-        raise UsageError("switches: the host has no gpus")
-    for name, rate in rates.items():
-        if rate is not None:
-            _check_between(name, rate, *_RATES)
-    if host.efficiency is not None:
-        _check_between("efficiency", host.efficiency, 1e-3, 2.0)
-    if host.train_rate is not None:
-        _check_between("train_rate", host.train_rate, 1e-6, 1e9)
-    if gpus is not None:
-        _check_links(host, gpus.count)
-
-
-def _check_links(host: HostFile, count: int) -> None:
-    links = Counter(number for each in host.switches for number in each.gpus)
-    for number in range(count):
-        if links[number] != 1:
-            which = "no switch" if not links[number] else f"{links[number]} switches"
-            raise UsageError(f"switches: GPU {number} is behind {which}; each is behind one")
-    for number in links:
-        if number >= count:
-            raise UsageError(f"switches: there is no GPU {number}; gpus.count is {count}")
-
-
-def _check_between(name: str, number: float, least: float, most: float) -> None:
-    if not least <= number <= most:
-        raise UsageError(f"{name} is {number:g}; a number from {least:g} to {most:g} is needed")
 
 
 def on_host(profile: Profile, host: HostFile, speed: float = 1.0) -> Profile:
@@ -196,95 +103,49 @@ def on_host(profile: Profile, host: HostFile, speed: float = 1.0) -> Profile:
     Args:
         profile: of a data set.
         host: replaces the profile's.
-        speed: of the GPUs, beside what the description says.
+        speed: of the GPUs, relative to the description.
     """
-    gpus = host.gpus
-    efficiency = profile.host.efficiency if host.efficiency is None else host.efficiency
-    there = Host(
-        cores=host.cores,
-        disk=host.disk if host.file_system is None else None,
-        network=host.network if host.disk is None or host.file_system is not None else None,
-        efficiency=efficiency,
-        nodes=host.nodes,
-        file_system=host.file_system,
-    )
+    there = Host(**{each.name: getattr(host, each.name) for each in fields(Host)})
+    if host.file_system is not None:  # nodes read from it over the network, not from their disks
+        there = replace(there, disk=None)
+    elif host.disk is not None:
+        there = replace(there, network=None)
     training = profile.training
     if host.train_rate is not None:
-        count = host.nodes * (1 if gpus is None else gpus.count)
         share = 0.0 if training is None else training.gpu_share
-        training = Training(host.train_rate * count, share)
+        training = Training(host.train_rate * host.nodes * host.gpus, share)
     profile = replace(without_gpu(profile), host=there, training=training)
-    if gpus is None:
+    if host.gpu is None:
         return profile
-    switch = min(each.upload / len(each.gpus) for each in host.switches if each.gpus)
-    there = replace(
-        there,
-        upload=gpus.upload,
-        gpu=gpus.name,
-        gpu_cache=gpus.cache,
-        gpus=gpus.count,
-        switch=switch if switch < gpus.upload else None,  # else it never binds
-    )
-    decode = {coding: rate * speed for coding, rate in gpus.decode.items()}
-    of_group: dict[str, list[Sample]] = {}
+    members: dict[str, list[Sample]] = defaultdict(list)
     for sample in profile.samples:
-        of_group.setdefault(sample.group, []).append(sample)
-    density = _raw_bytes_per_pixel(profile.samples)
-    densities = {name: _raw_bytes_per_pixel(samples) for name, samples in of_group.items()}
+        members[sample.group].append(sample)
+    decode = {coding: rate * speed for coding, rate in host.decode.items()}
     return replace(
         profile,
-        host=there,
         groups={
-            name: _fits_with_gpu(fits, densities.get(name, density), decode)
+            name: _fits_with_gpu(fits, members[name] or profile.samples, decode)
             for name, fits in profile.groups.items()
         },
         samples=[_sample_with_gpu(sample, decode) for sample in profile.samples],
     )
 
 
-def _cpu_fit() -> Linear:
-    return Linear(
-        base=_READING.base + _PLANNING_SECONDS,
-        per_byte=_READING.per_byte + _STAGED_BYTE_SECONDS,
-    )
-
-
-def _raw_bytes_per_pixel(samples: list[Sample]) -> float:
-    raw = sum(each.weight * each.raw_bytes for each in samples)
-    return raw / sum(each.weight * each.pixels for each in samples)
-
-
-def _fits_with_gpu(fits: Fits, density: float, decode: dict[str, float]) -> Fits:
-    """Those of a group whose samples have so many bytes a pixel."""
-    known = {coding: rate for coding, rate in decode.items() if coding in fits.sizes}
-    return replace(
-        fits,
-        cpu_seconds={
-            **fits.cpu_seconds,
-            **{cost_key(coding, MIXED): _cpu_fit() for coding in known},
-            **{cost_key(coding, CACHE): Linear(base=_PLANNING_SECONDS) for coding in known},
-        },
-        gpu_seconds={
-            cost_key(coding, MIXED): Linear(per_pixel=density / rate)
-            for coding, rate in known.items()
-        },
-    )
+def _fits_with_gpu(fits: Fits, samples: list[Sample], decode: dict[str, float]) -> Fits:
+    raw_bytes = sum(each.weight * each.raw_bytes for each in samples)
+    density = raw_bytes / sum(each.weight * each.pixels for each in samples)  # bytes a pixel
+    cpu, gpu = dict(fits.cpu_seconds), {}
+    for coding in decode.keys() & fits.sizes.keys():
+        cpu[cost_key(coding, MIXED)] = _CPU_SECONDS
+        cpu[cost_key(coding, CACHE)] = Linear(base=_PLANNING_SECONDS)
+        gpu[cost_key(coding, MIXED)] = Linear(per_pixel=density / decode[coding])
+    return replace(fits, cpu_seconds=cpu, gpu_seconds=gpu)
 
 
 def _sample_with_gpu(sample: Sample, decode: dict[str, float]) -> Sample:
-    known = {coding: rate for coding, rate in decode.items() if coding in sample.sizes}
-    staging = {
-        cost_key(coding, MIXED): _cpu_fit()(float(sample.sizes[coding]), float(sample.pixels))
-        for coding in known
-    }
-    return replace(
-        sample,
-        cpu_seconds={
-            **sample.cpu_seconds,
-            **staging,
-            **{cost_key(coding, CACHE): _PLANNING_SECONDS for coding in known},
-        },
-        gpu_seconds={
-            cost_key(coding, MIXED): sample.raw_bytes / rate for coding, rate in known.items()
-        },
-    )
+    cpu, gpu = dict(sample.cpu_seconds), {}
+    for coding in decode.keys() & sample.sizes.keys():
+        cpu[cost_key(coding, MIXED)] = _CPU_SECONDS(float(sample.sizes[coding]), 0.0)
+        cpu[cost_key(coding, CACHE)] = _PLANNING_SECONDS
+        gpu[cost_key(coding, MIXED)] = sample.raw_bytes / decode[coding]
+    return replace(sample, cpu_seconds=cpu, gpu_seconds=gpu)

@@ -9,9 +9,10 @@ import math
 import os
 import statistics
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +22,7 @@ from l3dali.console import counted, progress, reason_of, without_password
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.liquid import host as machine
 from l3dali.datasets.liquid.dataset import draw, open_dataset
-from l3dali.datasets.liquid.decoding import DaliDecoders, find_decoders, measure_core_seconds
+from l3dali.datasets.liquid.decoding import Decoders, measure_core_seconds
 from l3dali.datasets.liquid.fit import fit_groups
 from l3dali.datasets.liquid.gpu import open_gpu
 from l3dali.datasets.liquid.groups import group_of
@@ -42,7 +43,6 @@ from l3dali.datasets.liquid.profile import (
     Training,
     cost_key,
 )
-from l3dali.datasets.liquid.step import measure_step
 from l3dali.errors import UsageError
 from l3dali.images.headers import read_header
 from l3dali.images.lossy import lossy_format
@@ -51,14 +51,12 @@ from l3dali.images.reading import read_picture
 from l3dali.images.transcoding import encode_jpeg, encode_picture, fits_jpeg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from l3dali.codec import Image
     from l3dali.console import Failure
     from l3dali.datasets.liquid.dataset import Candidate
-    from l3dali.datasets.liquid.decoding import Decoders
     from l3dali.datasets.liquid.gpu import Gpu
-    from l3dali.datasets.liquid.step import Step
 
 # Shares of the time. What is left is for listing and reading the sample.
 _LOOKING, _STORAGE, _DECODING, _PIPELINES = 0.1, 0.08, 0.6, 0.15
@@ -89,17 +87,6 @@ class Given:
     train_rate: float | None = None
     gpu_cache: float | None = None
 
-    def __post_init__(self) -> None:
-        """Refuses what no host has."""
-        for name, value in vars(self).items():
-            if value == 0 and name == "gpu_cache":
-                continue
-            if value is not None and not value > 0:  # NaN too
-                raise UsageError(f"{name} is {value}; a number above 0 is needed")
-        for name in ("cores", "train_rate", "gpu_cache"):
-            if getattr(self, name) == math.inf:
-                raise UsageError(f"{name} is infinite")
-
 
 def measure_profile(
     sources: Sequence[str],
@@ -111,8 +98,6 @@ def measure_profile(
     labels: Sequence[str] = (),
     max_pixels: int = codec.DEFAULT_MAX_PIXELS,
     given: Given | None = None,
-    training: Training | None = None,
-    step: Step | None = None,
     reading: machine.Reading | None = None,
     quiet: bool = False,
     failures: list[Failure] | None = None,
@@ -126,10 +111,8 @@ def measure_profile(
         seed: chooses the images.
         allow_lossy: JPEG of quality 95 is a candidate for 8-bit images that are not lossy.
         labels: names of label maps, as in `l3 convert`.
-        max_pixels: an image of more is passed over.
+        max_pixels: an image of more is skipped.
         given: what is known and not measured.
-        training: the step, from `measure_step`.
-        step: the step itself, to be measured; with a GPU, beside a decoder too.
         reading: what reading costs, if it was measured already.
         quiet: tell no progress.
         failures: gets what cannot be listed or read of the data set; single images are notes.
@@ -148,7 +131,7 @@ def measure_profile(
     notes = list(found.notes)
     if failures is not None:
         failures += found.failures
-    decoders = find_decoders()
+    decoders = Decoders()
 
     storage_rate = given.network if found.is_remote else given.disk
     if reading is None:
@@ -172,23 +155,14 @@ def measure_profile(
     end = time.monotonic() + _DECODING * seconds
     measured = list(progress(meter.measure(drawn, end), len(drawn), quiet=quiet))
     if not measured:
-        first = f": {meter.failures[0]}" if meter.failures else ""
-        raise UsageError("; ".join([f"none of the images can be read{first}", *found.notes]))
-    notes += meter.notes(len(drawn) - len(measured) - len(meter.failures))
-    done = _weighted(drawn, measured, meter.failed)
-    efficiency = 1.0
-    if isinstance(decoders, DaliDecoders):
-        efficiency, told = meter.efficiency(done, usable, _PIPELINES * seconds)
-        notes += told
-    else:
-        notes.append(
-            f"DALI is not installed: decoding was measured by {decoders.name}, memory that it "
-            "takes included, and no pipeline end to end"
-        )
-    if given.train_rate is not None:
-        training = Training(given.train_rate)
-    elif step is not None:
-        training = _measure_training(step, gpu, meter.some_files())
+        raise UsageError("; ".join(["none of the images can be read", *meter.notes()]))
+    notes += meter.notes()
+    if unmeasured := len(drawn) - len(measured) - len(meter.failures):
+        images = counted(unmeasured, "image")
+        notes.append(f"there was no time to measure {images}; --seconds gives more")
+    done = _weighted(drawn, measured, set(meter.failures))
+    efficiency, remarks = meter.efficiency(done, usable, _PIPELINES * seconds)
+    notes += remarks
     upload = given.upload
     if upload is None and gpu is not None:
         upload = gpu.upload_rate()
@@ -216,7 +190,7 @@ def measure_profile(
         ),
         groups=groups,
         samples=done,
-        training=training,
+        training=None if given.train_rate is None else Training(given.train_rate),
         made={
             "version": __version__,
             "machine": machine.processor(),
@@ -229,19 +203,6 @@ def measure_profile(
     )
 
 
-def _measure_training(step: Step, gpu: Gpu | None, files: Sequence[bytes]) -> Training:
-    """Times a step of the caller's, alone and beside a decoder on the GPU."""
-    try:
-        if gpu is None or not files:
-            return measure_step(step.run, step.images, seconds=step.seconds)
-        decode, count = gpu.decoder(files)
-        return measure_step(
-            step.run, step.images, decode=decode, decoded_images=count, seconds=step.seconds
-        )
-    except Exception as error:  # whatever a step may raise
-        raise UsageError(f"the training step failed: {type(error).__name__}: {error}") from error
-
-
 def _finite(rate: float | None) -> float | None:
     return None if rate is None or math.isinf(rate) else rate
 
@@ -249,7 +210,7 @@ def _finite(rate: float | None) -> float | None:
 def _weighted(
     drawn: Sequence[Candidate], measured: Sequence[tuple[int, Sample]], failed: set[int]
 ) -> list[Sample]:
-    """The samples, which also stand for what the time did not suffice for.
+    """The samples, which also stand for images that there was no time for.
 
     Their weights grow or shrink with their sizes, so that the bytes of each stratum come out as
     they are.
@@ -303,13 +264,10 @@ class _Meter:
         self._options = options
         self._allow_lossy = allow_lossy
         self._read_seconds = read_seconds
-        self._not_decoded: dict[str, int] = defaultdict(int)
-        self._not_on_gpu: dict[str, str] = {}
+        self._remarks: Counter[str] = Counter()  # how many images each is about
         self._kept: dict[str, list[_Kept]] = defaultdict(list)
         self._kept_bytes = 0
-        self._expanded = 0
-        self.failures: list[str] = []
-        self.failed: set[int] = set()
+        self.failures: dict[int, str] = {}  # by number of the image
 
     def measure(
         self, drawn: Sequence[Candidate], end: float
@@ -322,59 +280,67 @@ class _Meter:
             try:
                 sample = self._measure_image(each)
             except Exception as error:  # Libraries raise anything on damaged data.
-                self.failed.add(i)
                 reason = " ".join(str(error).split()) or type(error).__name__
-                self.failures.append(f"{each.name}: {reason}")
+                self.failures[i] = f"{each.name}: {reason}"
                 yield None
             else:
                 strata.add(each.stratum)
                 yield i, sample
 
     def _measure_image(self, image: Candidate) -> Sample:
-        data = image.read()
-        labels = image.is_labels
+        data, labels = image.read(), image.is_labels
         picture = read_picture(data, labels=labels, max_pixels=self._options.max_pixels)
-        self._expanded += picture.expanded
         pixels = picture.pixels
-        files = {SOURCE: data}
-        encode_seconds: dict[str, float] = {}
-        for coding in codec.CODINGS:
-            if coding in L3_FORMATS:
-                start = time.thread_time()
-                files[coding] = encode_picture(picture, labels=labels, coding=coding)
-                encode_seconds[coding] = time.thread_time() - start
+        if picture.expanded:
+            self._remarks[
+                "a palette becomes colours; --labels keeps the numbers of its entries"
+            ] += 1
+        encoders: dict[str, Callable[[], bytes]] = {
+            coding: partial(encode_picture, picture, labels=labels, coding=coding)
+            for coding in codec.CODINGS
+        }
         is_fit = fits_jpeg(Picture(pixels)) and not labels and lossy_format(data) is None
         if self._allow_lossy and is_fit:
+            encoders[JPEG] = partial(encode_jpeg, Picture(pixels))
+        files = {SOURCE: data}
+        encode_seconds: dict[str, float] = {}
+        for name, encode in encoders.items():
             start = time.thread_time()
-            files[JPEG] = encode_jpeg(Picture(pixels))
-            encode_seconds[JPEG] = time.thread_time() - start
+            files[name] = encode()
+            encode_seconds[name] = time.thread_time() - start
         group = group_of(data, read_header(data), labels=labels)
         seconds: dict[str, float] = {}  # of decoding alone, by format
         for name, file in files.items():
-            # Operators expand palettes and scale few bits, and the numbers are what is wanted here.
-            taken = (
-                None
-                if name == SOURCE and picture.has_numbers
-                else self._decoders.seconds(name, file, pixels)
-            )
+            taken = None
+            # Operators expand palettes and scale few bits, where the numbers are wanted.
+            if name != SOURCE or not picture.has_numbers:
+                taken = self._decoders.seconds(name, file, pixels)
             if taken is None:
-                self._not_decoded[f"{name} of {group}"] += 1
+                what = f"{self._decoders.name} cannot give the samples that L3 keeps"
+                self._remarks[f"{name} of {group}: {what}"] += 1
             else:
                 seconds[name] = taken
-        sizes = {name: len(file) for name, file in files.items()}
         cpu_seconds = {
-            cost_key(name, CPU): taken + self._read_seconds(sizes[name], 0)
+            cost_key(name, CPU): taken + self._read_seconds(len(files[name]), 0)
             for name, taken in seconds.items()
         }
         gpu_seconds: dict[str, float] = {}
         for name in L3_FORMATS if self._gpu is not None else ():
-            self._measure_on_gpu(name, files[name], pixels.nbytes, group, cpu_seconds, gpu_seconds)
-        if (
-            len(self._kept[group]) < _RUN_FILES
-            and self._kept_bytes + sum(sizes.values()) <= _RUN_BYTES
-        ):
+            assert self._gpu is not None
+            try:
+                times = self._gpu.measure(files[name], pixels.nbytes)
+            except (MemoryError, RuntimeError, ValueError) as error:
+                reason = str(error) or type(error).__name__
+                self._remarks[f"{name} of {group} on the GPU: {reason}"] += 1
+                continue
+            reading = self._read_seconds(len(files[name]), 0)
+            cpu_seconds[cost_key(name, MIXED)] = times.mixed_cpu_seconds + reading
+            cpu_seconds[cost_key(name, CACHE)] = times.cached_cpu_seconds
+            gpu_seconds[cost_key(name, MIXED)] = times.gpu_seconds
+        all_bytes = sum(map(len, files.values()))
+        if len(self._kept[group]) < _RUN_FILES and self._kept_bytes + all_bytes <= _RUN_BYTES:
             self._kept[group].append(_Kept(files, pixels[:1, :1].copy(), pixels.nbytes, seconds))
-            self._kept_bytes += sum(sizes.values())
+            self._kept_bytes += all_bytes
         return Sample(
             name=image.name,
             group=group,
@@ -382,87 +348,43 @@ class _Meter:
             pixels=pixels.shape[0] * pixels.shape[1],
             raw_bytes=pixels.nbytes,
             weight=image.weight,
-            sizes=sizes,
+            sizes={name: len(file) for name, file in files.items()},
             cpu_seconds=cpu_seconds,
             gpu_seconds=gpu_seconds,
             encode_seconds=encode_seconds,
         )
 
-    def _measure_on_gpu(
-        self,
-        name: str,
-        file: bytes,
-        raw_bytes: int,
-        group: str,
-        cpu_seconds: dict[str, float],
-        gpu_seconds: dict[str, float],
-    ) -> None:
-        """Adds what an L3 file costs where the GPU decodes it."""
-        assert self._gpu is not None
-        try:
-            times = self._gpu.measure(file, raw_bytes)
-        except (MemoryError, RuntimeError, ValueError) as error:
-            self._not_on_gpu[f"{name} of {group}"] = str(error) or type(error).__name__
-            return
-        mixed, cached = cost_key(name, MIXED), cost_key(name, CACHE)
-        cpu_seconds[mixed] = times.mixed_cpu_seconds + self._read_seconds(len(file), 0)
-        cpu_seconds[cached] = times.cached_cpu_seconds
-        gpu_seconds[mixed] = times.gpu_seconds
-
-    def some_files(self) -> list[bytes]:
-        """A batch of L3 files, those that take a GPU most: of the group with most of them."""
-        kept = max(self._kept.values(), key=len, default=[])
-        files = [each.files["rans"] for each in kept][:DEFAULT_BATCH]
-        return (files * DEFAULT_BATCH)[:DEFAULT_BATCH]
-
-    def notes(self, unmeasured: int) -> list[str]:
-        """What was passed over, for people."""
-        notes = []
-        if self.failures:
-            notes.append(f"{counted(len(self.failures), 'image')} of the sample cannot be read")
-            notes += self.failures[:_SHOWN_FAILURES]
-            if more := len(self.failures[_SHOWN_FAILURES:]):
-                notes.append(f"and {more} more")
-        if self._expanded:
-            notes.append(
-                f"palette images of the sample that become colours: {self._expanded}; "
-                "--labels keeps the numbers of their entries"
-            )
-        if unmeasured:
-            unmeasured_images = counted(unmeasured, "image")
-            notes.append(f"the time did not suffice for {unmeasured_images}; --seconds gives more")
-        for what, count in self._not_decoded.items():
-            notes.append(
-                f"{what}: for {counted(count, 'image')} {self._decoders.name} cannot give the "
-                "samples that L3 keeps"
-            )
-        notes += [f"{what} on the GPU: {reason}" for what, reason in self._not_on_gpu.items()]
-        return notes
+    def notes(self) -> list[str]:
+        """What was not measured, for people."""
+        failures = list(self.failures.values())
+        notes = failures[:_SHOWN_FAILURES]
+        if failures:
+            notes.insert(0, f"{counted(len(failures), 'image')} of the sample cannot be read")
+        if len(failures) > _SHOWN_FAILURES:
+            notes.append(f"and {len(failures) - _SHOWN_FAILURES} more")
+        return notes + [f"{counted(n, 'image')}: {what}" for what, n in self._remarks.items()]
 
     def efficiency(
         self, samples: Sequence[Sample], cores: float, seconds: float
     ) -> tuple[float, list[str]]:
-        """What pipelines reach of what the costs say, and what is to be said of that.
+        """What pipelines reach of what the costs say, and notes for people.
 
         Each format alone, images of the group that stands for most; the median counts.
         """
         weights: dict[str, float] = defaultdict(float)
         for sample in samples:
             weights[sample.group] += sample.weight * sample.pixels
-        kept = self._kept.get(max(weights, key=lambda group: weights[group]))
-        if not kept:
-            return 1.0, ["no pipeline was run end to end: the images are too large"]
+        kept = self._kept.get(max(weights, key=lambda group: weights[group]), [])
         threads = max(1, math.floor(cores))
         shares: list[float] = []
-        formats = [key for key in kept[0].seconds if all(key in each.seconds for each in kept)]
-        largest = max(each.raw_bytes for each in kept)
+        formats = set.intersection(*(set(each.seconds) for each in kept)) if kept else set()
+        largest = max((each.raw_bytes for each in kept), default=1)
         batch = min(DEFAULT_BATCH, max(threads, _RUN_RAW_BYTES // largest))
         length = min(max(seconds / (len(formats) or 1) / 2, _SHORTEST_RUN), _LONGEST_RUN)
-        for name in formats:
+        for name in sorted(formats):
             files = [each.files[name] for each in kept]
-            heads = [each.head for each in kept]
             try:
-                taken = measure_core_seconds(name, files, heads, threads, length, batch)
+                taken = measure_core_seconds(name, files, kept[0].head, threads, length, batch)
             except OSError as error:  # as where TMPDIR is full
                 return 1.0, [f"no pipeline was run end to end: {reason_of(error)}"]
             if taken is not None:

@@ -1,4 +1,4 @@
-"""What a mix of formats and places costs, and the linear programme that finds the fastest one.
+"""What a mix of formats and places costs, and the linear programme that finds the fastest mix.
 
 Knows costs and limits; nothing of files and of plans.
 
@@ -7,8 +7,8 @@ seconds `e` an image takes. They minimize `e`, where for each resource of the ho
 
     sum over shares of (what an image takes of it) <= e * (what the host gives a second)
 
-and bytes that are stored or kept fit into the space for them. What one more unit of a resource
-would save, the dual value of its row, is its price.
+and bytes that are stored or cached fit into the space for them. The dual value of a row, what one
+more unit of a resource would save, is its price.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import defaultdict
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,62 +30,36 @@ from l3dali.datasets.liquid.profile import (
     MIXED,
     PLACES,
     SOURCE,
+    Fits,
+    Host,
     Linear,
+    Training,
     cost_key,
 )
 from l3dali.errors import UsageError, needs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     import numpy.typing as npt
 
-    from l3dali.datasets.liquid.profile import Host, Training
+    from l3dali.datasets.liquid.profile import Profile, Sample
 
     Array = npt.NDArray[np.float64]
-    Amounts = dict[
-        str, Array
-    ]  # what each image (row) takes in each column, by the names of AMOUNTS
 
-# Resources that an epoch takes by the second.
+# Resources that an epoch takes by the second; GPUs share switches, and nodes the file system.
 CORES, DISK, NETWORK, UPLOAD, GPU, STEP = "cores", "disk", "network", "upload", "gpu", "step"
-SWITCH, FILE_SYSTEM = "switch", "file_system"  # that GPUs, and nodes, share
-# Those that are full or not.
-SPACE, GPU_CACHE = "space", "gpu_cache"
+SWITCH, FILE_SYSTEM = "switch", "file_system"
 
 MARGIN = 0.05  # by which a rate that can be reached is exceeded
 _CLOSE = 1e-6
-_BISECTIONS = 14
 _TURN_ROUNDS = 3
-_LARGEST_BATCH = 65536
-_LEAST_SECONDS = 1e-18  # of an image; 1e18 is the largest number in files
-_PROBE = 2.0**20  # bytes or pixels, at which lines are read off
-
-
-@dataclass(frozen=True)
-class Group:
-    """The costs of a group of images, as in `Fits`, with all that choices need.
-
-    Attributes:
-        images: how many of the data set.
-        raw_bytes: of a pixel.
-        sizes: by format, bytes as stored, from bytes and pixels of the source.
-        cpu_seconds: by `format@place`, from bytes as stored and pixels.
-        gpu_seconds: likewise.
-        encode_seconds: by format, of converting, from bytes and pixels of the source.
-    """
-
-    images: int
-    raw_bytes: float
-    sizes: dict[str, Linear]
-    cpu_seconds: dict[str, Linear]
-    gpu_seconds: dict[str, Linear] = field(default_factory=dict)
-    encode_seconds: dict[str, Linear] = field(default_factory=dict)
+_LEAST_SECONDS = 1e-18  # of an image
 
 
 @dataclass(frozen=True)
 class Prices:
-    """What a unit of each amount is worth, beside the others.
+    """What a unit of each amount is worth, relative to the others.
 
     Attributes:
         cpu_seconds: to read, decode and hand over.
@@ -105,68 +79,168 @@ class Prices:
     cached_bytes: float = 0.0
     encode_seconds: float = 0.0
 
-    def cost(self, amounts: Amounts) -> Array:
-        """The price of each image in each column."""
-        total: Array = np.zeros_like(amounts["stored_bytes"])
-        for name, amount in amounts.items():
-            if price := getattr(self, name):
-                total += price * amount
-        return total
+
+def columns_of(fits: Fits, *, has_cache: bool) -> list[tuple[str, str]]:
+    """The formats and places whose costs are known; the cache holds what the GPU decodes."""
+    found = []
+    for stored_as in (name for name in FORMATS if name in fits.sizes):
+        if cost_key(stored_as, CPU) in fits.cpu_seconds:
+            found.append((stored_as, CPU))
+        if cost_key(stored_as, MIXED) in fits.gpu_seconds:
+            found.append((stored_as, MIXED))
+            if has_cache and stored_as != SOURCE:
+                found.append((stored_as, CACHE))
+    return found
 
 
-AMOUNTS = tuple(each.name for each in fields(Prices))
+def amounts_of(fits: Fits, stored_as: str, place: str) -> dict[str, Linear]:
+    """By the names of `Prices`, what an image takes, from bytes and pixels of its source."""
+    size = fits.sizes[stored_as]
+
+    def seconds(of: dict[str, Linear]) -> Linear:
+        usual = of.get(cost_key(stored_as, MIXED if place == CACHE else place), Linear())
+        fit = of.get(cost_key(stored_as, place), usual)
+        return add_lines((fit.per_byte, size), (1.0, replace(fit, per_byte=0.0)))
+
+    amounts = {
+        "cpu_seconds": seconds(fits.cpu_seconds),
+        "stored_bytes": size,
+        "encode_seconds": fits.encode_seconds.get(stored_as, Linear()),
+    }
+    if place == CPU:
+        return amounts | {"read_bytes": size, "upload_bytes": Linear(per_pixel=fits.raw_bytes)}
+    amounts["gpu_seconds"] = seconds(fits.gpu_seconds)
+    if place == CACHE:
+        return amounts | {"cached_bytes": size}
+    return amounts | {"read_bytes": size, "upload_bytes": size}
 
 
-@dataclass(frozen=True)
-class Images:
-    """Images by numbers: the same length each.
-
-    Attributes:
-        groups: the number of the group of each.
-        source_bytes: its size.
-        pixels: width times height.
-        weights: how many images of the data set each stands for.
-    """
-
-    groups: npt.NDArray[np.intp]
-    source_bytes: Array
-    pixels: Array
-    weights: Array
-
-    @classmethod
-    def of(cls, rows: Sequence[tuple[int, float, float, float]]) -> Images:
-        """Those of these groups, bytes, pixels and weights."""
-        table = np.array(rows, np.float64).reshape(-1, 4).T
-        return cls(table[0].astype(np.intp), *table[1:])
-
-    def __getitem__(self, rows: slice | npt.NDArray[np.intp]) -> Images:
-        """Some of them."""
-        return Images(*(getattr(self, each.name)[rows] for each in fields(self)))
+def add_lines(*terms: tuple[float, Linear]) -> Linear:
+    """The sum of some lines, each times a factor."""
+    return Linear(
+        sum(factor * line.base for factor, line in terms),
+        sum(factor * line.per_byte for factor, line in terms),
+        sum(factor * line.per_pixel for factor, line in terms),
+    )
 
 
 @dataclass(frozen=True)
 class Costs:
-    """The amounts of images by columns.
+    """A profile as the linear programme takes it: the amounts of images (rows) by columns.
 
     Attributes:
+        groups: by name, costs, scaled so that they give what the sample as a whole has taken.
+        samples: the images that can be of any of the columns.
         columns: format and place.
         weights: of the images; 1 together.
         images: how many they stand for.
-        is_known: whether an image (row) can be of a column.
-        later: amounts of each epoch but the first.
-        first: of the first, in which nothing is cached yet.
+        is_known: whether an image can be of a column.
+        amounts: by the names of `Prices`, of each epoch but the first.
     """
 
+    groups: dict[str, Fits]
+    samples: list[Sample]
     columns: list[tuple[str, str]]
     weights: Array
     images: float
     is_known: npt.NDArray[np.bool_]
-    later: Amounts
-    first: Amounts
+    amounts: dict[str, Array]
 
-    def mean(self, amounts: Amounts, name: str, shares: Array) -> float:
+    @property
+    def formats(self) -> list[str]:
+        """Those that may be chosen."""
+        return list(dict.fromkeys(stored_as for stored_as, _ in self.columns))
+
+    def mean(self, name: str, shares: Array) -> float:
         """How much of an amount an image takes on average, with these shares of the columns."""
-        return float(self.weights @ (amounts[name] * shares).sum(axis=1))
+        return float(self.weights @ (self.amounts[name] * shares).sum(axis=1))
+
+    def in_first_epoch(self, shares: Array) -> Array:
+        """The shares with nothing in the cache yet: the GPU decodes what is to be cached."""
+        shares = shares.copy()
+        for column, (stored_as, place) in enumerate(self.columns):
+            if place == CACHE:
+                shares[:, self.columns.index((stored_as, MIXED))] += shares[:, column]
+                shares[:, column] = 0.0
+        return shares
+
+    def narrowed(self, formats: Collection[str]) -> npt.NDArray[np.bool_]:
+        """Which image may be of which column: of `formats`, or of any if it can be of none."""
+        chosen = np.array([stored_as in formats for stored_as, _ in self.columns], np.bool_)
+        allowed = self.is_known & chosen
+        allowed[~allowed.any(axis=1)] = self.is_known[~allowed.any(axis=1)]
+        return allowed
+
+
+def costs_of(profile: Profile, formats: Collection[str], *, has_cache: bool) -> Costs:
+    """The costs of the profile's sample, in some formats, with or without a cache on the GPU.
+
+    Raises:
+        UsageError: no image of the sample can be of any of the formats.
+    """
+    members: dict[str, list[Sample]] = defaultdict(list)
+    for sample in profile.samples:
+        members[sample.group].append(sample)
+    groups = {name: _scaled(profile.groups[name], each) for name, each in sorted(members.items())}
+    known = {
+        name: [each for each in columns_of(fits, has_cache=has_cache) if each[0] in formats]
+        for name, fits in groups.items()
+    }
+    samples = [sample for sample in profile.samples if known[sample.group]]
+    if not samples:
+        raise UsageError(f"no image of the profile can be decoded from {', '.join(formats)}")
+    every = [(stored_as, place) for stored_as in FORMATS for place in PLACES]
+    columns = [column for column in every if any(column in each for each in known.values())]
+    shape = len(samples), len(columns)
+    is_known = np.zeros(shape, np.bool_)
+    amounts = {each.name: np.zeros(shape) for each in fields(Prices)}
+    weights, size, area = np.array(
+        [(each.weight, each.source_bytes, each.pixels) for each in samples], np.float64
+    ).T
+    names = np.array([each.group for each in samples])
+    for name, fits in groups.items():
+        rows = np.flatnonzero(names == name)
+        for column in known[name]:
+            number = columns.index(column)
+            is_known[rows, number] = True
+            for amount, line in amounts_of(fits, *column).items():
+                amounts[amount][rows, number] = line(size[rows], area[rows])
+    total = float(weights.sum())
+    return Costs(groups, samples, columns, weights / total, total, is_known, amounts)
+
+
+def _scaled(fits: Fits, samples: Sequence[Sample]) -> Fits:
+    """The fits of a group, each so that it gives what all samples together have taken."""
+    sizes: dict[str, Linear] = {}
+
+    def scaled(fit: Linear, measured: str, key: str, size: Linear) -> Linear:
+        values = guesses = 0.0
+        for each in samples:
+            if (value := getattr(each, measured).get(key)) is not None:
+                area = float(each.pixels)
+                values += each.weight * value
+                guesses += each.weight * fit(size(float(each.source_bytes), area), area)
+        factor = values / guesses if values and guesses else 1.0
+        return Linear(factor * fit.base, factor * fit.per_byte, factor * fit.per_pixel, fit.error)
+
+    for stored_as, fit in fits.sizes.items():
+        sizes[stored_as] = scaled(fit, "sizes", stored_as, Linear(per_byte=1.0))
+
+    def seconds(measured: str) -> dict[str, Linear]:
+        return {
+            key: scaled(fit, measured, key, sizes[stored_as])
+            for key, fit in getattr(fits, measured).items()
+            if (stored_as := key.partition("@")[0]) in sizes
+        }
+
+    raw_bytes = sum(each.weight * each.raw_bytes for each in samples)
+    return replace(
+        fits,
+        sizes=sizes,
+        cpu_seconds=seconds("cpu_seconds"),
+        gpu_seconds=seconds("gpu_seconds"),
+        raw_bytes=raw_bytes / sum(each.weight * each.pixels for each in samples),
+    )
 
 
 @dataclass(frozen=True)
@@ -176,17 +250,15 @@ class Limits:
     Attributes:
         host: what it gives each second.
         training: the step, if it is known.
-        target: images a second that suffice; None: as many as can be.
+        target: images a second that suffice; None: as many as possible.
         disk_space: bytes for the stored data set; None: no limit.
-        memory: bytes of it that the page cache holds.
-        batch: images of a batch, which decoders on cores share out.
+        batch: images of a batch, which decoders on cores share.
     """
 
     host: Host
     training: Training | None = None
     target: float | None = None
     disk_space: float | None = None
-    memory: float = 0.0
     batch: int = DEFAULT_BATCH
 
     @property
@@ -211,9 +283,9 @@ class Solution:
         shares: of each image (row) in each column.
         prices: from which the choice of an image follows.
         binding: by resource, how much of the time it decides, 0 to 1; together 1 if the rate is as
-            high as it can be.
-        turn_seconds: CPU seconds an image for which cores wait while decoders take turns; the
-            seconds have them.
+            high as possible.
+        turn_seconds: CPU seconds an image for which cores wait while decoders take turns; part of
+            `seconds`.
     """
 
     seconds: float
@@ -227,119 +299,6 @@ class Solution:
     def rate(self) -> float:
         """Images a second."""
         return 1 / self.seconds
-
-
-def hit_share(memory: float, stored: float) -> float:
-    """The reads that a cache of recently used files serves, of so many bytes for stored ones.
-
-    Each epoch reads all files in a new order, so that a file is still there if few others were
-    read between: r + (1 - r) ln(1 - r).
-    """
-    part = memory / stored if memory < stored else 1.0
-    return 1.0 if part >= 1 else part + (1 - part) * math.log1p(-part)
-
-
-def make_costs(
-    groups: Sequence[Group], images: Images, formats: Collection[str], *, has_cache: bool = False
-) -> Costs:
-    """The amounts that images take, by the fits of their groups.
-
-    Args:
-        groups: that `images.groups` numbers; other numbers are of groups without any costs.
-        images: what is known of them.
-        formats: that may be chosen.
-        has_cache: there is GPU memory for encoded images.
-    """
-    columns = [
-        (stored_as, place)
-        for stored_as in FORMATS
-        for place in PLACES
-        if stored_as in formats
-        and (has_cache or place != CACHE)
-        and any(cost_key(stored_as, place) in _priced_places(group) for group in groups)
-    ]
-    shape = len(images.weights), len(columns)
-    is_known = np.zeros(shape, np.bool_)
-    later, first = ({name: np.zeros(shape) for name in AMOUNTS} for _ in range(2))
-    for number, group in enumerate(groups):
-        rows = np.flatnonzero(images.groups == number)
-        size, pixels = images.source_bytes[rows], images.pixels[rows]
-        priced = _priced_places(group)
-        for column, (stored_as, place) in enumerate(columns):
-            if cost_key(stored_as, place) not in priced or not len(rows):
-                continue
-            is_known[rows, column] = True
-            one = _amounts(group, stored_as, place, size, pixels)
-            new = _amounts(group, stored_as, MIXED, size, pixels) if place == CACHE else one
-            for name in AMOUNTS:
-                later[name][rows, column] = one[name]
-                first[name][rows, column] = new[name]
-    total = float(images.weights.sum())
-    return Costs(columns, images.weights / total, total, is_known, later, first)
-
-
-def _priced_places(group: Group) -> set[str]:
-    """Keys of formats and places whose costs are known; the cache keeps what the GPU decodes."""
-    cpu = {
-        key
-        for key in group.cpu_seconds
-        if key.endswith(f"@{CPU}") and key.partition("@")[0] in group.sizes
-    }
-    decoded = {key.partition("@")[0] for key in group.gpu_seconds if key.endswith(f"@{MIXED}")}
-    return cpu | {
-        cost_key(name, place)
-        for name in decoded & group.sizes.keys()
-        for place in (MIXED, CACHE)
-        if place == MIXED or name != SOURCE
-    }
-
-
-def _amounts(group: Group, stored_as: str, place: str, source_bytes: Array, area: Array) -> Amounts:
-    size = group.sizes[stored_as](source_bytes, area)
-    nothing = np.zeros_like(size)
-
-    def seconds(fits: Mapping[str, Linear]) -> Array:
-        keys = [cost_key(stored_as, place)]
-        if place == CACHE:
-            keys.append(cost_key(stored_as, MIXED))
-        key = next((key for key in keys if key in fits), None)
-        return nothing if key is None else fits[key](size, area)
-
-    encode = group.encode_seconds.get(stored_as)
-    return {
-        "cpu_seconds": seconds(group.cpu_seconds),
-        "read_bytes": nothing if place == CACHE else size,
-        "upload_bytes": {CPU: group.raw_bytes * area, MIXED: size, CACHE: nothing}[place],
-        "gpu_seconds": nothing if place == CPU else seconds(group.gpu_seconds),
-        "stored_bytes": size,
-        "cached_bytes": size if place == CACHE else nothing,
-        "encode_seconds": nothing if encode is None else encode(source_bytes, area),
-    }
-
-
-def price_lines(group: Group, prices: Prices, *, has_cache: bool) -> dict[str, list[Linear]]:
-    """By format, what an image of a group is worth in each place, from its source.
-
-    The same sums as those of `Prices.cost` over `make_costs`, which are lines in bytes and pixels.
-    """
-    lines: dict[str, list[Linear]] = {}
-    known = _priced_places(group)
-    for stored_as in FORMATS:
-        for place in PLACES:
-            if cost_key(stored_as, place) in known and (has_cache or place != CACHE):
-                at = [
-                    {
-                        name: float(amount[0])
-                        for name, amount in _amounts(
-                            group, stored_as, place, np.array([size]), np.array([area])
-                        ).items()
-                    }
-                    for size, area in ((0.0, 0.0), (_PROBE, 0.0), (0.0, _PROBE))
-                ]
-                worth = [sum(getattr(prices, n) * each for n, each in one.items()) for one in at]
-                line = Linear(worth[0], *((each - worth[0]) / _PROBE for each in worth[1:]))
-                lines.setdefault(stored_as, []).append(line)
-    return lines
 
 
 @dataclass(frozen=True)
@@ -399,18 +358,21 @@ def _turns(costs: Costs, limits: Limits, shares: Array) -> float:
         mine = np.zeros_like(shares)
         mine[:, columns] = shares[:, columns]
         share = float(costs.weights @ mine.sum(axis=1))
-        taken = costs.mean(costs.later, "cpu_seconds", mine)
+        taken = costs.mean("cpu_seconds", mine)
         if share > _CLOSE:
             parts.append((min(share, 1.0), taken / share))
     return turn_seconds(parts, limits.batch, limits.host.cores / limits.host.gpus)
 
 
-def _rate_rows(limits: Limits, costs: Costs, turns: float = 0.0) -> list[_Row]:
-    """What all nodes together give. GPUs take the same number of images each."""
+def _rows(limits: Limits, costs: Costs, turns: float) -> tuple[list[_Row], list[_Row]]:
+    """What all nodes together give a second, and the space that they have for an image.
+
+    Each GPU takes the same number of images, and keeps its own part of the data set.
+    """
     host = limits.host
     gpus = host.nodes * host.gpus
     capacity = host.cores * host.efficiency * host.nodes
-    rows = [_Row(CORES, "cpu_seconds", capacity, turns / capacity)]
+    rates = [_Row(CORES, "cpu_seconds", capacity, turns / capacity)]
     for name, amount, count in (
         (DISK, "read_bytes", host.nodes),
         (NETWORK, "read_bytes", host.nodes),
@@ -419,62 +381,23 @@ def _rate_rows(limits: Limits, costs: Costs, turns: float = 0.0) -> list[_Row]:
         (SWITCH, "upload_bytes", gpus),
     ):
         capacity = getattr(host, name)
-        if capacity is not None and not math.isinf(capacity):
-            rows.append(_Row(name, amount, capacity * count))
-    if costs.later["gpu_seconds"].any():
-        rows.append(_Row(GPU, "gpu_seconds", gpus))
+        if capacity is not None:
+            rates.append(_Row(name, amount, capacity * count))
+    if costs.amounts["gpu_seconds"].any():
+        rates.append(_Row(GPU, "gpu_seconds", gpus))
         training = limits.training
         if training is not None and training.gpu_share < 1:
             spent = 1 / training.samples_per_second
-            rows.append(_Row(STEP, "gpu_seconds", gpus, spent, 1 - training.gpu_share))
-    return rows
-
-
-def _space_rows(limits: Limits, costs: Costs) -> list[_Row]:
-    """Capacities, shared out among the images."""
-    rows = []
+            rates.append(_Row(STEP, "gpu_seconds", gpus, spent, 1 - training.gpu_share))
+    spaces = []
     if limits.disk_space is not None:
-        rows.append(_Row(SPACE, "stored_bytes", limits.disk_space / costs.images))
-    if limits.host.gpu_cache and costs.later["cached_bytes"].any():
-        # Each GPU keeps its own part of the data set.
-        cache = limits.host.gpu_cache * limits.host.gpus * limits.host.nodes
-        rows.append(_Row(GPU_CACHE, "cached_bytes", cache / costs.images))
-    return rows
+        spaces.append(_Row("space", "stored_bytes", limits.disk_space / costs.images))
+    if host.gpu_cache and costs.amounts["cached_bytes"].any():
+        spaces.append(_Row("gpu_cache", "cached_bytes", host.gpu_cache * gpus / costs.images))
+    return rates, spaces
 
 
-def check_limits(limits: Limits) -> None:
-    """Refuses numbers that no host has.
-
-    Raises:
-        UsageError: one is not above 0, or no number.
-    """
-    host = limits.host
-    numbers = {
-        "cores": host.cores,
-        "efficiency": host.efficiency,
-        "disk bandwidth": host.disk,
-        "network bandwidth": host.network,
-        "upload bandwidth": host.upload,
-        "bandwidth of a PCIe switch": host.switch,
-        "bandwidth of the file system": host.file_system,
-        "number of GPUs": host.gpus,
-        "number of nodes": host.nodes,
-        "target rate": limits.target,
-        "training rate": limits.training_rate,
-        "disk space": limits.disk_space,
-        "batch": limits.batch,
-    }
-    for name, number in numbers.items():
-        if number is not None and (math.isnan(number) or number <= 0):
-            raise UsageError(f"the {name} is {number:g}; a number above 0 is needed")
-    if limits.batch > _LARGEST_BATCH:
-        raise UsageError(f"batches of {limits.batch}; up to {_LARGEST_BATCH} can be planned for")
-    for name, number in (("cores", host.cores), ("target rate", limits.target)):
-        if number is not None and not number <= 1e9:
-            raise UsageError(f"the {name} is {number:g}; no host has so many")
-
-
-def solve(costs: Costs, limits: Limits, formats: Collection[str] | None = None) -> Solution:
+def solve(costs: Costs, limits: Limits, formats: Collection[str] = FORMATS) -> Solution:
     """The mix that takes the least time, or that reaches the step or target and takes least.
 
     If the rate that is asked for can be reached, it is exceeded by `MARGIN` where that can be, and
@@ -484,93 +407,30 @@ def solve(costs: Costs, limits: Limits, formats: Collection[str] | None = None) 
     Args:
         costs: of the images.
         limits: of the host.
-        formats: to choose from; images that can be of none of these may be of any. None: all.
+        formats: to choose from; images that can be of none of these may be of any.
 
     Raises:
         UsageError: scipy is missing, the bytes do not fit into the space for them, or images take
             no time.
     """
-    check_limits(limits)
-    formats = FORMATS if formats is None else formats
-    best = _solve_with_memory(costs, limits, narrowed(costs, formats))
+    best = _solve(costs, limits, costs.narrowed(formats))
     if best.turn_seconds:
         # One decoder alone takes no turns. The programme does not know that it might save them.
         for mine in (set(formats) & set(L3_FORMATS), set(formats) - set(L3_FORMATS)):
             if not mine:
                 continue
             with contextlib.suppress(UsageError):  # too large for the space
-                single = _solve_with_memory(costs, limits, narrowed(costs, mine))
+                single = _solve(costs, limits, costs.narrowed(mine))
                 best = min(best, single, key=lambda solution: solution.seconds)
     if min(best.seconds, best.first_seconds) < _LEAST_SECONDS:
         raise UsageError("by this profile and host an image takes no time: nothing can be planned")
     return best
 
 
-def _solve_with_memory(costs: Costs, limits: Limits, allowed: npt.NDArray[np.bool_]) -> Solution:
-    if not limits.memory or limits.host.disk is None:
-        return _solve(costs, limits, allowed, 1.0)
-    # The more bytes a mix has, the fewer of its reads the page cache serves: the disk seems
-    # slower. Where what a mix was found for and what it is agree is the best one.
-    high = float(costs.weights @ np.where(allowed, costs.later["stored_bytes"], 0).max(axis=1))
-    best = _solve(costs, limits, allowed, _missed(limits, costs, high))
-
-    def agrees(stored: float) -> bool:
-        nonlocal best
-        solution = _solve(costs, limits, allowed, _missed(limits, costs, stored))
-        if costs.mean(costs.later, "stored_bytes", solution.shares) > stored:
-            return False  # its reads are served less than was thought
-        if solution.seconds <= best.seconds:
-            best = solution
-        return True
-
-    least(0.0, high, _BISECTIONS, agrees)
-    return best
-
-
-def least(low: float, high: float, rounds: int, suffices: Callable[[float], bool]) -> float:
-    """About the least number that suffices, if `high` does, found by halving so many times."""
-    for _ in range(rounds):
-        middle = (low + high) / 2
-        if suffices(middle):
-            high = middle
-        else:
-            low = middle
-    return high
-
-
-def solve_with(
-    costs: Costs,
-    limits: Limits,
-    gives: Mapping[str, float],
-    formats: Collection[str] | None = None,
-) -> Solution:
-    """What the best mix would be if the host gave so much of some resources."""
-    changed: dict[str, Any] = dict(gives)
-    return solve(costs, replace(limits, host=replace(limits.host, **changed)), formats)
-
-
-def narrowed(costs: Costs, formats: Collection[str]) -> npt.NDArray[np.bool_]:
-    """Which image (row) may be of which column: of `formats`, or of any if it can be of none."""
-    chosen = np.array([stored_as in formats for stored_as, _ in costs.columns], np.bool_)
-    allowed = costs.is_known & chosen
-    allowed[~allowed.any(axis=1)] = costs.is_known[~allowed.any(axis=1)]
-    return allowed
-
-
-def _missed(limits: Limits, costs: Costs, stored: float) -> float:
-    """The part of reads that the page cache does not serve, with so many bytes an image."""
-    return 1 - hit_share(limits.memory, stored * costs.images)
-
-
-def _solve(costs: Costs, limits: Limits, allowed: npt.NDArray[np.bool_], missed: float) -> Solution:
-    host = limits.host
-    if host.disk is not None and missed != 1.0:
-        disk = math.inf if missed <= 0 else host.disk / missed
-        limits = replace(limits, host=replace(host, disk=disk))
+def _solve(costs: Costs, limits: Limits, allowed: npt.NDArray[np.bool_]) -> Solution:
     turns = 0.0
     for _ in range(_TURN_ROUNDS):
-        rows = _rate_rows(limits, costs, turns)
-        programme = _Programme(costs, allowed, rows, _space_rows(limits, costs))
+        programme = _Programme(costs, allowed, *_rows(limits, costs, turns))
         shares, seconds, prices, binding = programme.fastest()
         found = _turns(costs, limits, shares)
         if found <= turns * (1 + _CLOSE):
@@ -580,21 +440,11 @@ def _solve(costs: Costs, limits: Limits, allowed: npt.NDArray[np.bool_], missed:
     if seconds <= floor * (1 + _CLOSE):
         seconds = max(seconds, floor / (1 + MARGIN))
         shares, prices = programme.cheapest(seconds)
-        used = programme.seconds(shares, costs.later)
-        seconds, binding = max(floor, *used.values()), {}
-    first = programme.seconds(shares, costs.first)
-    if host.disk is not None:  # nothing is in memory yet
-        first[DISK] = costs.mean(costs.first, "read_bytes", shares) / (host.disk * host.nodes)
-    training = limits.training_rate
-    least = 1 / training if training else 0.0
-    return Solution(
-        max(seconds, least),
-        max(least, seconds, *first.values()),
-        shares,
-        prices,
-        binding,
-        turns,
-    )
+        seconds, binding = max(floor, *programme.seconds(shares).values()), {}
+    first = programme.seconds(costs.in_first_epoch(shares))
+    least = 1 / limits.training_rate if limits.training_rate else 0.0
+    seconds, first_seconds = max(seconds, least), max(least, seconds, *first.values())
+    return Solution(seconds, first_seconds, shares, prices, binding, turns)
 
 
 class _Programme:
@@ -632,7 +482,7 @@ class _Programme:
         ]
 
     def _coefficients(self, row: _Row, unit: float) -> Array:
-        amounts: Array = self._costs.later[row.amount][self._images, self._columns]
+        amounts: Array = self._costs.amounts[row.amount][self._images, self._columns]
         return self._weights * amounts * row.factor / (row.capacity * unit)
 
     def fastest(self) -> tuple[Array, float, Prices, dict[str, float]]:
@@ -654,7 +504,7 @@ class _Programme:
         prices = Prices()
         shares = np.zeros_like(self._costs.weights)
         for amount in ("stored_bytes", "encode_seconds", "cpu_seconds"):
-            mean = float(self._costs.later[amount][self._images, self._columns].mean())
+            mean = float(self._costs.amounts[amount][self._images, self._columns].mean())
             if not mean:
                 continue
             row = _Row(amount, amount, mean)
@@ -697,7 +547,7 @@ class _Programme:
         return found, np.maximum(-found.ineqlin.marginals, 0.0)
 
     def _too_small(self) -> str:
-        stored = np.where(self._allowed, self._costs.later["stored_bytes"], np.inf).min(axis=1)
+        stored = np.where(self._allowed, self._costs.amounts["stored_bytes"], np.inf).min(axis=1)
         least = float(self._costs.weights @ stored) * self._costs.images
         return f"the space on disk is too small: the smallest files take {least / 1e9:.3f} GB"
 
@@ -715,10 +565,9 @@ class _Programme:
                 prices[row.amount] += dual * row.factor / (row.capacity * unit)
         return Prices(**prices)
 
-    def seconds(self, shares: Array, amounts: Amounts) -> dict[str, float]:
+    def seconds(self, shares: Array) -> dict[str, float]:
         """By resource, the seconds that an image takes of it."""
         return {
-            row.name: row.spent
-            + row.factor * self._costs.mean(amounts, row.amount, shares) / row.capacity
+            row.name: row.spent + row.factor * self._costs.mean(row.amount, shares) / row.capacity
             for row in self._rates
         }

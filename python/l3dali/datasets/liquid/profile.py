@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import math
 import types
 import typing
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
-from l3dali.console import shortened
 from l3dali.datasets.convert.choosing import JPEG as JPEG
 from l3dali.datasets.convert.choosing import SOURCE as SOURCE
 from l3dali.errors import UsageError
@@ -28,6 +28,8 @@ VERSION = 1
 DEFAULT_SAMPLES = 200  # images that are measured
 DEFAULT_SECONDS = 100.0  # that this takes, about
 DEFAULT_BATCH = 32  # images that pipelines decode at a time
+UNKNOWN_ERROR = 1.0  # of a fit to one image
+DEFAULT_MIN_GAIN = 0.03  # of a format more in a plan
 
 # Formats that an image may be stored in. The source costs no conversion; JPEG is lossy: for sources
 # that are not, and only where it is allowed.
@@ -39,11 +41,6 @@ CPU = "cpu"
 MIXED = "mixed"  # uploaded encoded, decoded by the GPU
 CACHE = "cache"  # encoded in GPU memory since the first epoch
 PLACES = (CPU, MIXED, CACHE)
-
-MOST_PIXELS = 2**31  # of an image: L3 has no more
-_MOST_RAW_BYTES = 8 * MOST_PIXELS  # of its samples; more than four channels count as more pixels
-_LARGEST = 1e18  # of any number in a file; sums and products of them stay finite
-_SMALLEST = 1e-18  # what is smaller is 0: quotients stay finite
 
 Parsed = TypeVar("Parsed")
 Value = TypeVar("Value", float, "npt.NDArray[np.float64]")
@@ -81,8 +78,8 @@ class Fits:
         cpu_seconds: by `format@place`, thread CPU seconds to read, decode and hand over an image,
             from its bytes as stored and its pixels.
         gpu_seconds: likewise, of the GPU at the batch that was measured.
-        borrowed: the group whose fits these are, scaled to few images; "" if they are its own.
         encode_seconds: by format, CPU seconds to convert an image, from its source.
+        raw_bytes: of a pixel; of fits in plans.
     """
 
     images: int
@@ -90,8 +87,8 @@ class Fits:
     sizes: dict[str, Linear]
     cpu_seconds: dict[str, Linear]
     gpu_seconds: dict[str, Linear] = field(default_factory=dict)
-    borrowed: str = ""
     encode_seconds: dict[str, Linear] = field(default_factory=dict)
+    raw_bytes: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -242,141 +239,105 @@ def parse_profile(text: bytes | str) -> Profile:
     Raises:
         UsageError: as `read_profile`.
     """
-    profile: Profile = parse_as(Profile, fields_of(text, "profile", VERSION), "")
+    profile: Profile = parse_file(Profile, text, "profile", VERSION)
     _check_profile(profile)
     return profile
 
 
 def read_as(parse: Callable[[bytes], Parsed], path: Path | str) -> Parsed:
-    """What `parse` makes of a file; errors name it.
+    """Parses a file with `parse`; errors name the file.
 
     Raises:
-        UsageError: it cannot be read, or `parse` says so, as of one that is too large.
+        UsageError: the file cannot be read, or `parse` refuses it.
     """
     try:
-        with Path(path).open("rb") as file:
-            return parse(file.read(max(MOST_BYTES.values()) + 1))
+        return parse(Path(path).read_bytes())
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from None
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
 
 
-# Far more than any has: a profile of 60,000 samples fits. json.loads hears no Ctrl-C.
-MOST_BYTES = {"profile": 2**26, "plan": 2**23, "host": 2**20}
 _KINDS = {"l3-profile": "profile", "l3-plan": "plan", "l3-host": "description of a host"}
 
 
-def fields_of(text: bytes | str, kind: str, version: int) -> dict[str, Any]:
-    """The fields of a JSON file that `l3 KIND` has written.
+def parse_file(record: Any, text: bytes | str, kind: str, version: int) -> Any:
+    """Makes the dataclass `record` of the JSON of a profile, a plan or a host.
 
     Raises:
-        UsageError: it is no such file, too large, or of another version.
+        UsageError: the text is no such file, or of another version; names the field.
     """
-    if len(text) > MOST_BYTES[kind]:
-        raise UsageError(f"a {_KINDS[f'l3-{kind}']} has at most {MOST_BYTES[kind]} bytes")
+    what = _KINDS[f"l3-{kind}"]
     try:
         data: dict[str, Any] = json.loads(text)
-    except UnicodeDecodeError:
-        raise UsageError(f"no {kind} of l3 {kind}, which is JSON") from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"no whole JSON: {error}") from None
+        raise UsageError(f"not a complete JSON file: {error}") from None
     named = data.pop("format", None) if isinstance(data, dict) else None
     if named != f"l3-{kind}":
-        is_known = isinstance(named, str) and named in _KINDS
-        is_what = f"a {_KINDS[named]}, not a" if is_known else "no"
-        remedy = "" if kind == "host" else f"; l3 {kind} makes one"
-        raise UsageError(f"this is {is_what} {_KINDS[f'l3-{kind}']}{remedy}")
-    found = data.pop("version", None)
-    if found != version:
-        raise UsageError(f"a {kind} of version {found}; this l3 reads version {version}")
-    return data
+        found = f" but a {_KINDS[named]}" if named in list(_KINDS) else ""
+        raise UsageError(f"not a {what}{found}")
+    if (found := data.pop("version", None)) != version:
+        raise UsageError(f"a {what} of version {found}; this l3 reads version {version}")
+    if kind == "host":  # written by hand
+        for name in data.keys() - {each.name for each in fields(record)}:
+            raise UsageError(f"{name} is not known")
+    return _parse(record, data, "")
 
 
-def parse_as(kind: Any, value: Any, where: str) -> Any:
-    """The value as the annotated type `kind`; of numbers, finite ones of at least 0 alone."""
+def _parse(kind: Any, value: Any, where: str) -> Any:
+    """The value as the annotated type `kind`; numbers are finite and at least 0."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Union, types.UnionType):  # with None
-        return None if value is None else parse_as(arguments[0], value, where)
-    if is_dataclass(kind):
-        return _parsed_fields(kind, value, where)
+        return None if value is None else _parse(arguments[0], value, where)
+    is_record = isinstance(kind, type) and is_dataclass(kind)
+    if is_record and isinstance(value, dict):
+        parsed = {}
+        for name, hint in _hints_of(kind).items():
+            place = f"{where}.{name}".lstrip(".")
+            if name in value:
+                parsed[name] = _parse(hint, value[name], place)
+            elif name in _needed_of(kind):
+                raise UsageError(f"{place} is missing")
+        return kind(**parsed)
     if origin is dict and isinstance(value, dict):
-        kind = arguments[1]
-        # Each goes into the names of all that is below it.
-        names = {key: f"{where}[{shortened(key)!r}]" for key in value}
-        return {key: parse_as(kind, each, names[key]) for key, each in value.items()}
+        return {key: _parse(arguments[1], each, f"{where}[{key!r}]") for key, each in value.items()}
     if origin is list and isinstance(value, list):
-        return [parse_as(arguments[0], each, f"{where}[{i}]") for i, each in enumerate(value)]
+        return [_parse(arguments[0], each, f"{where}[{i}]") for i, each in enumerate(value)]
     if kind is str and isinstance(value, str):
         return value
     if kind in (int, float) and isinstance(value, (int, kind)) and not isinstance(value, bool):
-        number = kind(value) if abs(value) <= _LARGEST else math.inf
-        if 0 <= number <= _LARGEST:  # not NaN
-            return number if number >= _SMALLEST else kind(0)
-        shown = str(value)[:24]
-        raise UsageError(f"{where} is {shown}; a number from 0 to {_LARGEST:g} is needed")
-    name = getattr(origin or kind, "__name__", str(kind))
-    raise UsageError(f"{where or 'the profile'} is {type(value).__name__}, not {name}")
+        if 0 <= value < math.inf:  # not NaN
+            return kind(value)
+        raise UsageError(f"{where} is {value}; a number of at least 0 is needed")
+    name = "object" if is_record else getattr(origin or kind, "__name__", str(kind))
+    raise UsageError(f"{where or 'the file'} is {type(value).__name__}, not {name}")
 
 
-def _parsed_fields(kind: Any, value: Any, where: str) -> Any:
-    if not isinstance(value, dict):
-        raise UsageError(f"{where or 'the profile'} is {type(value).__name__}, not an object")
-    hints = _hints_of(kind)
-    known = {each.name: each for each in fields(kind)}
-    prefix = f"{where}." if where else ""
-    for name in value:
-        if name not in known:
-            raise UsageError(f"{prefix}{name} is not known")
-    for name, each in known.items():
-        needed = each.default is MISSING and each.default_factory is MISSING
-        if needed and name not in value:
-            raise UsageError(f"{prefix}{name} is missing")
-    return kind(
-        **{name: parse_as(hints[name], each, f"{prefix}{name}") for name, each in value.items()}
-    )
+_hints_of = functools.cache(typing.get_type_hints)  # takes more than half of a reading
 
 
-_hints_of = functools.cache(typing.get_type_hints)  # of each record: more than half of a reading
+@functools.cache
+def _needed_of(kind: Any) -> set[str]:
+    """The fields of a dataclass that have no default."""
+    every: dict[str, inspect.Parameter] = dict(inspect.signature(kind).parameters)
+    return {name for name, each in every.items() if each.default is inspect.Parameter.empty}
+
+
+def check_host(host: Host) -> None:
+    """Raises UsageError for a host that gives nothing of a resource."""
+    for each in fields(Host):
+        if each.name != "gpu_cache" and getattr(host, each.name) == 0:
+            raise UsageError(f"{each.name} of the host is 0")
 
 
 def _check_profile(profile: Profile) -> None:
     if not profile.groups or not profile.samples or not profile.images:
-        raise UsageError("it has no images")
-    host = profile.host
-    positive: dict[str, float | None] = {
-        f"host.{name}": getattr(host, name)
-        for name in (
-            *("cores", "disk", "network", "upload", "efficiency"),
-            *("gpus", "switch", "nodes", "file_system"),
-        )
-    }
-    if profile.training is not None:
-        positive["training.samples_per_second"] = profile.training.samples_per_second
-        if profile.training.gpu_share > 1:
-            raise UsageError(f"training.gpu_share is {profile.training.gpu_share}, above 1")
-    for where, number in positive.items():
-        if number == 0:
-            raise UsageError(f"{where} is 0")
-    if host.efficiency > 1:
-        raise UsageError(f"host.efficiency is {host.efficiency}, above 1")
-    costs: list[tuple[str, Fits | Sample]] = [
-        *((f"groups[{name!r}]", fits) for name, fits in profile.groups.items()),
-        *((f"samples[{i}]", sample) for i, sample in enumerate(profile.samples)),
-    ]
-    known = {cost_key(name, place) for name in FORMATS for place in PLACES}
-    for where, each in costs:
-        if isinstance(each, Sample) and each.group not in profile.groups:
-            raise UsageError(f"{where}.group is {each.group!r}, which is not among the groups")
-        if isinstance(each, Sample) and not (each.pixels and each.source_bytes and each.weight):
-            raise UsageError(f"{where} has no pixels, no bytes or no weight")
-        if isinstance(each, Sample):
-            for name, most in (("pixels", MOST_PIXELS), ("raw_bytes", _MOST_RAW_BYTES)):
-                if getattr(each, name) > most:
-                    raise UsageError(f"{where}.{name} is {getattr(each, name)}, above {most}")
-        if SOURCE not in each.sizes:
-            raise UsageError(f"{where}.sizes has no {SOURCE!r}")
-        for name in each.sizes.keys() - set(FORMATS):
-            raise UsageError(f"{where}.sizes has the unknown format {name!r}")
-        for name in (each.cpu_seconds.keys() | each.gpu_seconds.keys()) - known:
-            raise UsageError(f"{where} has costs of the unknown {name!r}")
+        raise UsageError("the profile has no images")
+    check_host(profile.host)
+    if profile.training is not None and not profile.training.samples_per_second:
+        raise UsageError("training.samples_per_second is 0")
+    for i, sample in enumerate(profile.samples):
+        if sample.group not in profile.groups:
+            raise UsageError(f"samples[{i}].group is {sample.group!r}, which is not in groups")
+        if not (sample.pixels and sample.source_bytes and sample.weight):
+            raise UsageError(f"samples[{i}] has no pixels, no bytes or no weight")
