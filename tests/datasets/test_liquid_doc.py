@@ -39,12 +39,6 @@ def test_the_worked_example_is_computed(
                 assert line in said
 
 
-def test_a_step_is_measured() -> None:
-    (code,) = re.findall(r"```python\n([^`]*measure_step[^`]*)```", PAGE)
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.endswith(" images/s\n")
-
-
 def test_the_share_is_that_of_the_page() -> None:
     """The sum that the page does by hand."""
     share = (662_252 / 400e6 - 0.00046 / 2) / (0.003285 / 2 + 135_936 / 400e6)
