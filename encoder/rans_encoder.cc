@@ -12,6 +12,9 @@ namespace {
 
 // Up to this many lanes are coded one by one: a kernel takes as long for one lane as for all 32.
 constexpr uint32_t kMaxFewLanes = 4;
+// A channel has no coefficients only where it then costs less than this share: GPU kernels decode
+// two steps of a tile in 361 instructions if all channels have some, else in 446.
+constexpr uint64_t kGradientPercent = 98;
 
 // About what a channel costs with tables of its own.
 uint64_t ChannelCost(const RansCounts& counts, uint32_t channels, uint32_t position,
@@ -84,7 +87,8 @@ RansPlan PlanRansTile(const RansSettings& settings, RansSamples* samples, RansCo
   bool modelled = true;
   for (uint32_t p = 0; p < channels; ++p) {
     const uint64_t fitted_cost = ChannelCost(fitted, channels, p, plan.sets[p]);
-    if (ChannelCost(*counts, channels, p, 0) < fitted_cost) plan.sets[p] = 0;
+    const uint64_t gradient_cost = ChannelCost(*counts, channels, p, 0);
+    if (gradient_cost * 100 < fitted_cost * kGradientPercent) plan.sets[p] = 0;
     // Levels come from the residuals of the channels before, too.
     const bool alone = GetRansRole(channels, p) == RansRole::kFirst;
     modelled = modelled && (alone || (plan.sets[p] == 0) == (plan.sets[p - 1] == 0));

@@ -38,6 +38,32 @@ def test_thin_images_have_long_tiles(side: int, long_side: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("shape", "rows"),
+    [
+        ((1100, 1000), 64),
+        ((512, 768, 3), 32),
+        ((375, 500, 3), 16),
+        ((375, 500, 8), 64),  # of noise: eight groups
+        ((300, 100, 3), 64),  # narrow
+    ],
+)
+def test_packed_tiles_are_low_where_there_would_be_few(shape: tuple[int, ...], rows: int) -> None:
+    image = np.random.default_rng(1).integers(0, 100, shape, dtype=np.uint8)
+    assert l3dali.info(l3dali.encode(image, coding="packed")).tile_height == rows
+    labels = l3dali.encode(image, coding="packed", labels=True)
+    assert l3dali.info(labels).tile_height == 64
+    assert l3dali.info(l3dali.encode(image, coding="packed", tile=(128, 256))).tile_height == 128
+
+
+def test_packed_tiles_of_small_files_are_not_low() -> None:
+    image = np.zeros((375, 500), np.uint8)
+    image[::2, 100:130] = 1
+    encoded = l3dali.encode(image, coding="packed")
+    assert l3dali.info(encoded).tile_height == 64
+    np.testing.assert_array_equal(l3dali.decode(encoded), image)
+
+
+@pytest.mark.parametrize(
     ("shape", "dtype", "tile"),
     [
         ((300, 1000, 3), np.uint8, (64, 256)),
