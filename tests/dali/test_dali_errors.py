@@ -437,7 +437,7 @@ def test_batches_of_several_channels(tmp_path: Path, device: str, on_error: str)
 
     def shapes(*numbers: int, **arguments: Any) -> list[tuple[int, ...]]:
         (output,) = pipeline(lambda: define(*numbers, **arguments), device, len(numbers)).run()
-        return [(*each.shape, each.any()) for each in unpack(output)]
+        return [(*each.shape, int(each.any())) for each in unpack(output)]
 
     assert shapes(0, 1, 3, output_type=types.RGB) == [(3, 30, 40, True)] * 3
     assert shapes(1, 3, pad_output=True) == [(4, 30, 40, True)] * 2

@@ -141,7 +141,7 @@ def batches(files: ndd.Batch, file: ndd.Tensor) -> None:
 
 def test_guide_warns_first() -> None:
     first = GUIDE.splitlines()[2]
-    assert first.startswith("**By default `fn.l3.decode` keeps what is stored")
+    assert first.startswith("**By default `l3dali.fn.decode` keeps what is stored")
 
 
 # The tests that run the code blocks of a page, by their language. Each counts what it finds.
