@@ -18,7 +18,6 @@ NOT_PUBLIC = {"__init__", "__main__", "_starting", "console", "dynamic", "fn", "
 MODULES = [
     "l3dali",
     *(f"l3dali.{p.stem}" for p in (PACKAGE / "l3dali").glob("*.py") if p.stem not in NOT_PUBLIC),
-    "l3dali.datasets.liquid",
 ]
 
 
