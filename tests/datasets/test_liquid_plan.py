@@ -464,7 +464,6 @@ def test_the_plan_replaces_no_input(profile_file: Path, capsys: pytest.CaptureFi
         (["--formats", "jpeg95"], "--allow-lossy"),
         (["--formats", "jpeg95", "--allow-lossy"], "no image of the profile"),
         (["--target", "5000"], "no mix reaches 5000 images/s"),
-        (["--min-gain", "2"], "not a number from 0 to 1"),
         (["--host", "dgxa100"], "no such host"),
         (["--device", "mixed"], "no GPU was measured"),
     ],

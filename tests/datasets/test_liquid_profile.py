@@ -30,7 +30,7 @@ from l3dali.datasets.liquid.dataset import Candidate, draw, fingerprint, open_da
 from l3dali.datasets.liquid.fit import fit_linear
 from l3dali.datasets.liquid.groups import group_of
 from l3dali.datasets.liquid.host import measure_reading, parse_rate
-from l3dali.datasets.liquid.measure import Given, measure_profile
+from l3dali.datasets.liquid.measure import measure_profile
 from l3dali.datasets.liquid.profile import (
     UNKNOWN_ERROR,
     Fits,
@@ -160,7 +160,7 @@ def test_lossy_only_if_allowed(folder: Path) -> None:
 
 
 def test_what_is_given_is_not_measured(folder: Path) -> None:
-    given = Given(cores=64, disk=2e9, network=math.inf, upload=1e10, train_rate=300)
+    given = {"cores": 64, "disk": 2e9, "network": math.inf, "upload": 1e10, "train_rate": 300}
     measured = measure_profile([str(folder)], seconds=5, samples=3, given=given, quiet=True)
     host = measured.host
     assert (host.cores, host.disk, host.network, host.upload) == (64, 2e9, None, 1e10)

@@ -84,7 +84,7 @@ def add_command(commands: Commands) -> None:
     )
     parser.add_argument(
         "--min-gain",
-        type=_part,
+        type=float,
         default=DEFAULT_MIN_GAIN,
         metavar="PART",
         help="minimum relative speed-up for adding another format; default: %(default)g",
@@ -123,16 +123,6 @@ def add_command(commands: Commands) -> None:
     parser.add_argument("--json", action="store_true", help="print what is predicted as JSON")
 
 
-def _part(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 <= number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
-    return number
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Plans, writes the plan and says what it does; gives the exit code."""
     from l3dali.datasets.liquid.hosts import on_host, read_host
@@ -148,11 +138,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{target} is an input; name another file for the plan")
     described = None if arguments.host is None else read_host(arguments.host)
     if described is not None:
-        described = replace(
-            described,
-            nodes=arguments.nodes or described.nodes,
-            file_system=arguments.file_system or described.file_system,
-        )
+        nodes = arguments.nodes or described.nodes
+        shared = arguments.file_system or described.file_system
+        described = replace(described, nodes=nodes, file_system=shared)
         profile = on_host(measured, described)
     if arguments.device == "cpu":
         profile = without_gpu(profile)
@@ -166,10 +154,8 @@ def run(arguments: argparse.Namespace) -> int:
     plan = find_plan(profile, limits, formats, arguments.min_gain)
     span: list[float] = []
     if described is not None and profile.host.gpu is not None:
-        speeds = (1 - described.decode_error, 1 + described.decode_error)
-        span = [
-            rate_of(on_host(measured, described, speed), limits, plan.formats) for speed in speeds
-        ]
+        for speed in (1 - described.decode_error, 1 + described.decode_error):
+            span.append(rate_of(on_host(measured, described, speed), limits, plan.formats))
     is_there = write_new(target, plan.to_json(), overwrite=arguments.overwrite)
     if arguments.json:
         as_json = _as_json(plan) | {"notes": profile.notes, "rate_span": span}

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from l3dali.cli.arguments import Commands
     from l3dali.datasets.liquid.profile import Fits, Host, Profile, Sample
 
+_GIVEN = ("cores", "disk", "network", "upload", "train_rate", "gpu_cache")
+
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 profile` to the commands of the parser `l3`."""
@@ -99,7 +101,7 @@ def add_command(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measures, writes the profile and prints it for people; gives the exit code."""
     from l3dali.datasets.convert.work import is_shard_name
-    from l3dali.datasets.liquid.measure import Given, measure_profile
+    from l3dali.datasets.liquid.measure import measure_profile
 
     if is_image_name(arguments.output.name) or is_shard_name(arguments.output.name):
         raise UsageError(f"{arguments.output}: this is the name of an image or a shard")
@@ -115,14 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
         allow_lossy=arguments.allow_lossy,
         labels=arguments.labels,
         max_pixels=arguments.max_pixels,
-        given=Given(
-            arguments.cores,
-            arguments.disk,
-            arguments.network,
-            arguments.upload,
-            arguments.train_rate,
-            arguments.gpu_cache,
-        ),
+        given={name: getattr(arguments, name) for name in _GIVEN},
         failures=failures,
     )
     is_there = write_new(target, profile.to_json(), overwrite=arguments.overwrite)

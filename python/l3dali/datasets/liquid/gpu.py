@@ -5,8 +5,7 @@ Needs neither DALI nor PyTorch. The bindings of the CUDA engine time the work.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from l3dali import codec
 from l3dali.dali.driver import gpu_name, has_gpu
@@ -22,21 +21,12 @@ _MOST_BYTES = 2**30  # of pixels in a batch
 _CACHE_PART = 0.25  # of the memory that is free
 
 
-@dataclass(frozen=True)
-class GpuTimes:
-    """What an image takes in a batch of `DEFAULT_BATCH`, or of as many as fit into 1 GiB.
+class GpuTimes(NamedTuple):
+    """Seconds of an image in a batch of `DEFAULT_BATCH`, or of as many as fit into 1 GiB."""
 
-    Attributes:
-        gpu_seconds: to decode it out of the GPU's memory. With two batches in flight the work of
-            the host goes on meanwhile; so it is this unless the host takes longer.
-        mixed_cpu_seconds: of all cores, to copy it to pinned memory and have it uploaded and
-            decoded.
-        cached_cpu_seconds: of all cores, to have it decoded out of the GPU's memory.
-    """
-
-    gpu_seconds: float
-    mixed_cpu_seconds: float
-    cached_cpu_seconds: float
+    gpu_seconds: float  # out of the GPU's memory, or of the host if that takes longer
+    mixed_cpu_seconds: float  # of all cores, to copy it to pinned memory, upload and decode it
+    cached_cpu_seconds: float  # of all cores, to have it decoded out of the GPU's memory
 
 
 class Gpu:

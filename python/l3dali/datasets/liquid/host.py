@@ -77,16 +77,6 @@ def busy_seconds() -> float | None:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def processor() -> str:
-    """The processor's name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return os.uname().machine
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(names, os.uname().machine)
-
-
 @dataclass(frozen=True)
 class Reading:
     """What reading files costs.

@@ -6,7 +6,7 @@ Nothing is written; the data set is read alone.
 from __future__ import annotations
 
 import math
-import os
+import platform
 import statistics
 import time
 from collections import Counter, defaultdict
@@ -51,7 +51,7 @@ from l3dali.images.reading import read_picture
 from l3dali.images.transcoding import encode_jpeg, encode_picture, fits_jpeg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from l3dali.codec import Image
     from l3dali.console import Failure
@@ -67,27 +67,6 @@ _SHOWN_FAILURES = 10
 _LEAST_FACTOR = 0.1  # of a sample's weight, where larger ones count more
 
 
-@dataclass(frozen=True)
-class Given:
-    """What the caller knows of the host, and is not measured. None: measure it.
-
-    Attributes:
-        cores: that decode.
-        disk: bytes a second; infinity: unlimited.
-        network: likewise; None for data on a disk is unlimited.
-        upload: likewise.
-        train_rate: images a second of the training step.
-        gpu_cache: bytes of a GPU's memory for encoded images; 0: none.
-    """
-
-    cores: float | None = None
-    disk: float | None = None
-    network: float | None = None
-    upload: float | None = None
-    train_rate: float | None = None
-    gpu_cache: float | None = None
-
-
 def measure_profile(
     sources: Sequence[str],
     *,
@@ -97,7 +76,7 @@ def measure_profile(
     allow_lossy: bool = False,
     labels: Sequence[str] = (),
     max_pixels: int = codec.DEFAULT_MAX_PIXELS,
-    given: Given | None = None,
+    given: Mapping[str, float | None] | None = None,
     reading: machine.Reading | None = None,
     quiet: bool = False,
     failures: list[Failure] | None = None,
@@ -112,7 +91,9 @@ def measure_profile(
         allow_lossy: JPEG of quality 95 is a candidate for 8-bit images that are not lossy.
         labels: names of label maps, as in `l3 convert`.
         max_pixels: an image of more is skipped.
-        given: what is known and not measured.
+        given: numbers that are known and not measured: `cores`, `disk`, `network`, `upload` (bytes
+            a second; infinity: unlimited), `gpu_cache` (bytes; 0: none), `train_rate` (images a
+            second of the training step).
         reading: what reading costs, if it was measured already.
         quiet: tell no progress.
         failures: gets what cannot be listed or read of the data set; single images are notes.
@@ -123,8 +104,7 @@ def measure_profile(
     """
     if samples < 1 or not 0 < seconds < math.inf:
         raise UsageError("samples and seconds are numbers above 0")
-    given = given or Given()
-    begin = time.monotonic()
+    known = dict(given or {})
     rng = np.random.default_rng(seed)
     options = Options(labels=tuple(labels), max_pixels=max_pixels)
     found = open_dataset(sources, options, samples=samples, seconds=_LOOKING * seconds, rng=rng)
@@ -133,7 +113,7 @@ def measure_profile(
         failures += found.failures
     decoders = Decoders()
 
-    storage_rate = given.network if found.is_remote else given.disk
+    storage_rate = known.get("network" if found.is_remote else "disk")
     if reading is None:
         reading_seconds = _STORAGE * seconds if storage_rate is None else min(1.0, 0.02 * seconds)
         reading = machine.measure_reading(found.files, reading_seconds, rng)
@@ -163,10 +143,9 @@ def measure_profile(
     done = _weighted(drawn, measured, set(meter.failures))
     efficiency, remarks = meter.efficiency(done, usable, _PIPELINES * seconds)
     notes += remarks
-    upload = given.upload
+    upload, cache = known.get("upload"), known.get("gpu_cache")
     if upload is None and gpu is not None:
         upload = gpu.upload_rate()
-    cache = given.gpu_cache
     if cache is None and gpu is not None:
         cache = float(gpu.cache_bytes)
         notes.append(
@@ -180,9 +159,9 @@ def measure_profile(
         fingerprint=found.fingerprint,
         images=sum(fits.images for fits in groups.values()),
         host=Host(
-            cores=usable if given.cores is None else given.cores,
-            disk=_finite(given.disk if found.is_remote else storage_rate),
-            network=_finite(storage_rate if found.is_remote else given.network),
+            cores=known.get("cores") or usable,
+            disk=_finite(known.get("disk") if found.is_remote else storage_rate),
+            network=_finite(storage_rate if found.is_remote else known.get("network")),
             upload=_finite(upload),
             gpu=None if gpu is None else gpu.name,
             gpu_cache=cache or None,
@@ -190,14 +169,12 @@ def measure_profile(
         ),
         groups=groups,
         samples=done,
-        training=None if given.train_rate is None else Training(given.train_rate),
+        training=Training(train_rate) if (train_rate := known.get("train_rate")) else None,
         made={
             "version": __version__,
-            "machine": machine.processor(),
+            "machine": platform.platform(),
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "decoders": decoders.name,
-            "load": f"{os.getloadavg()[0]:.1f} processes on {os.cpu_count()} cores",
-            "seconds": f"{time.monotonic() - begin:.0f}",
         },
         notes=notes,
     )
