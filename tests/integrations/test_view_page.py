@@ -15,7 +15,6 @@ import l3dali
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from playwright.sync_api import Page
 
@@ -79,16 +78,6 @@ def test_sheet(page: Page, url: str) -> None:
     assert captions[0] == HOSTILE
     assert page.title() == "l3 view"
     assert "7200 x 10000" in page.locator("figure").nth(4).inner_text()
-
-
-def test_sheet_of_nothing(page: Page, tmp_path: Path) -> None:
-    (tmp_path / "a.png").touch()
-    command = [sys.executable, "-m", "l3dali", "view", str(tmp_path)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr is not None
-        page.goto(server.stderr.readline().split()[1])
-        wait_for(page, "document.getElementById('place').textContent.startsWith('no .l3 files')")
-        server.send_signal(signal.SIGTERM)
 
 
 def test_photo(page: Page, url: str) -> None:
@@ -168,24 +157,6 @@ def test_damaged_tiles_are_marked(page: Page, url: str) -> None:
     keep_screenshot(page, "damaged")
     assert "tile" in page.locator("#problem").inner_text()
     assert page.evaluate("[...tiles.values()].some(tile => tile.samples)")
-
-
-def test_a_file_that_changes_while_it_is_shown(page: Page, tmp_path: Path) -> None:
-    """Samples of another size were an error in each drawing from then on."""
-    file, other = tmp_path / "a.l3", tmp_path / "b"
-    l3dali.imwrite(file, PHOTO)
-    other.write_bytes(l3dali.encode(PHOTO[:300, :1]))
-    command = [sys.executable, "-m", "l3dali", "view", str(file)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr is not None
-        try:
-            _open(page, server.stderr.readline().split()[1], 0)
-            other.replace(file)
-            page.evaluate("zoom(0.2, 300, 300)")
-            wait_for(page, "[...tiles.values()].some(t => t.error === 'the file has changed')")
-            wait_for(page, SETTLED)
-        finally:
-            server.send_signal(signal.SIGTERM)
 
 
 def test_keys(page: Page, url: str) -> None:

@@ -179,5 +179,5 @@ def measure_core_seconds(
         finally:
             with contextlib.suppress(RuntimeError):
                 del pipe
-    others = max(0.0, now - busy - own) if now is not None and busy is not None else 0.0
+    others = max(0.0, now - busy - own)
     return max(0.0, max(took * cores - others, own) / count - read)

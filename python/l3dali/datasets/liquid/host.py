@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
@@ -62,15 +63,12 @@ def usable_cores() -> float:
         return cores
 
 
-def busy_seconds() -> float | None:
-    """What the cores of this process have worked so far, for whomever; None if unknown."""
+def busy_seconds() -> float:
+    """What the cores of this process have worked so far, for all processes."""
     names = {f"cpu{core}" for core in os.sched_getaffinity(0)}
-    try:
-        lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
-    except OSError:
-        return None
     ticks = 0
-    for name, *counts in lines:
+    for line in Path("/proc/stat").read_text().splitlines():
+        name, *counts = line.split()
         if name in names:
             user, nice, system, _, _, irq, softirq, steal = map(int, counts[:8])
             ticks += user + nice + system + irq + softirq + steal
@@ -183,41 +181,31 @@ def _cost_of_reading(sizes: Sequence[float], costs: Sequence[float]) -> Linear:
 def _drop_from_cache(
     files: Sequence[tuple[Folder, Stored]], end: float
 ) -> tuple[list[tuple[Folder, Stored]], float | None]:
-    """Drops local files from the page cache, as many as there is time for, one at the least.
+    """Drops local files from the page cache, as many as there is time for, at least one.
 
     Returns:
-        The files dropped, and those not local; the share of them that stay, None if that cannot
-        be told.
+        The files dropped, and those not local; the share of them that stay, None if the system
+        does not tell.
     """
     done: list[tuple[Folder, Stored]] = []
-    paths: list[Path] = []
+    known: list[bool] = []
     for folder, stored in files:
         if done and time.monotonic() > end:
             break
         done.append((folder, stored))
-        if not isinstance(folder, LocalFolder):
-            continue
-        path = folder.root / stored.name
-        paths.append(path)
-        try:
-            with path.open("rb") as file:
+        if isinstance(folder, LocalFolder):
+            with contextlib.suppress(OSError), (folder.root / stored.name).open("rb") as file:
                 os.fsync(file.fileno())  # What is not on the disk yet cannot be dropped.
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        except OSError:
-            continue
-    asked = [_is_cached(path) for path in paths[:_ASKED_FILES]]
-    known = [each for each in asked if each is not None]
+                if len(known) < _ASKED_FILES:
+                    known.append(_is_cached(file.fileno(), stored.size // 2))
     return done, sum(known) / len(known) if known else None
 
 
-def _is_cached(path: Path) -> bool | None:
-    """Whether the middle of a file is in the page cache; None if that cannot be told."""
+def _is_cached(descriptor: int, offset: int) -> bool:
+    """Whether a byte of a file is in the page cache; OSError if the file system does not tell."""
     try:
-        with path.open("rb") as file:
-            middle = path.stat().st_size // 2
-            os.preadv(file.fileno(), [bytearray(1)], middle, os.RWF_NOWAIT)
+        os.preadv(descriptor, [bytearray(1)], offset, os.RWF_NOWAIT)
     except BlockingIOError:
         return False
-    except OSError:  # Not every file system can say.
-        return None
     return True

@@ -54,7 +54,6 @@ SWITCH, FILE_SYSTEM = "switch", "file_system"
 MARGIN = 0.05  # by which a rate that can be reached is exceeded
 _CLOSE = 1e-6
 _TURN_ROUNDS = 3
-_LEAST_SECONDS = 1e-18  # of an image
 
 
 @dataclass(frozen=True)
@@ -422,7 +421,7 @@ def solve(costs: Costs, limits: Limits, formats: Collection[str] = FORMATS) -> S
             with contextlib.suppress(UsageError):  # too large for the space
                 single = _solve(costs, limits, costs.narrowed(mine))
                 best = min(best, single, key=lambda solution: solution.seconds)
-    if min(best.seconds, best.first_seconds) < _LEAST_SECONDS:
+    if min(best.seconds, best.first_seconds) < 1e-18:
         raise UsageError("by this profile and host an image takes no time: nothing can be planned")
     return best
 
