@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 LARGE_PIXELS = 2**26  # of images that the sheet shows by their size, as a thumbnail takes seconds
 _PAGE = {"page.html": "text/html", "page.js": "text/javascript", "page.css": "text/css"}
-_MOST_LISTED = 500
-_THUMBNAIL_SIDE = 160
-_MOST_SHOWN_TEXT = 2**16  # of metadata
 _MOST_SHOWN_CHANNELS = 64  # of a pixel
 _DESCRIBED = (
     *("width", "height", "channels", "used_bits", "value_count", "labels", "encoded_bytes"),
@@ -90,7 +87,7 @@ class Viewer:
             if kind == "thumbnail":
                 if info.width * info.height > LARGE_PIXELS:
                     return _json({"width": info.width, "height": info.height}, 202)
-                return Answer(pixels.thumbnail(data, _THUMBNAIL_SIDE), "image/png")
+                return Answer(pixels.thumbnail(data, 160), "image/png")
             bands = [int(band) for band in options.get("bands", "").split(",") if band]
             bands = bands or list(pixels.default_channels(info.channels))
             if len(bands) not in (1, 3) or not all(0 <= band < info.channels for band in bands):
@@ -103,7 +100,7 @@ class Viewer:
 
     def _list(self, start: int, count: int) -> Answer:
         """Names of images from a number on."""
-        entries, total, done = self._catalog.page(max(0, start), min(max(0, count), _MOST_LISTED))
+        entries, total, done = self._catalog.page(max(0, start), min(max(0, count), 500))
         return _json(
             {
                 "names": [printable(entry.name) for entry in entries],
@@ -129,7 +126,7 @@ def _described(info: codec.Info, file_bytes: int) -> dict[str, object]:
         "dtype": info.dtype.name,
         "groups": len(info.groups),
         "kept": {name: len(part) for name, part in kept.items() if part is not None},
-        "metadata": metadata[:_MOST_SHOWN_TEXT],
+        "metadata": metadata[: 2**16],
         "palette": None if info.palette is None else list(info.palette),
         "file_bytes": file_bytes,
         "bands": pixels.default_channels(info.channels),
