@@ -68,7 +68,7 @@ def test_paths_behind_options(
 
 @pytest.mark.parametrize(
     "command",
-    [["encode", "a.png", "-o"], ["decode", "a.l3", "-o"], ["plan", "a.json", "--plot"]],
+    [["encode", "a.png", "-o"], ["decode", "a.l3", "-o"], ["plan", "a.json", "-o"]],
 )
 def test_outputs_that_are_urls(
     command: list[str],
