@@ -846,9 +846,9 @@ void HundredMegapixels() {
 void CostlyTilesFirst() {
   Pictures batch;
   batch.push_back(MakePicture({8, 8, 1, 8, EncodeMode::kPacked, 3}, 1));
-  batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kPacked, 3}, 2));
+  batch.push_back(MakePicture({1400, 400, 3, 8, EncodeMode::kPacked, 3}, 2));
   batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kRans, 3}, 3));
-  batch.push_back(MakePicture({300, 200, 1, 8, EncodeMode::kPacked, 8}, 4));
+  batch.push_back(MakePicture({1400, 400, 1, 8, EncodeMode::kPacked, 8}, 4));
   EmulatedGpu gpu;
   const Outputs outputs(&gpu, batch);
   const std::vector<CudaSample> samples = MakeSamples(batch, outputs);

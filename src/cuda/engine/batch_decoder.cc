@@ -47,7 +47,10 @@ BatchDecoder::BatchDecoder(std::unique_ptr<GpuDevice> device, std::shared_ptr<En
       cache_(std::move(cache)),
       upload_(upload),
       limits_(device_->limits()),
-      upload_stream_(device_->MakeStream()) {
+      upload_stream_(device_->MakeStream()),
+      second_stream_(device_->MakeStream()),
+      forked_(device_->MakeEvent()),
+      joined_(device_->MakeEvent()) {
   for (Slot& slot : slots_) {
     slot.uploaded = device_->MakeEvent();
     slot.done = device_->MakeEvent();
@@ -153,16 +156,32 @@ void BatchDecoder::Upload(const Slot& slot, const BatchPart& before, const Batch
 }
 
 void BatchDecoder::LaunchParts(const Slot& slot, CUstream_st* stream, const ForEach& for_each) {
+  CUstream_st* const second = second_stream_.get();
+  const bool is_mixed = layout_.launch_count() > layout_.parts().size();
+  if (is_mixed) {
+    forked_->Record(stream);
+    forked_->MakeWait(second);
+  }
   BatchPart before = {};
   for (size_t i = 0; i < layout_.parts().size(); ++i) {
     const BatchPart& part = layout_.parts()[i];
     Upload(slot, before, part, for_each);
     slot.uploaded->MakeWait(stream);
+    if (is_mixed) {
+      slot.uploaded->MakeWait(second);
+    }
     for (size_t launch = before.launch_end; launch < part.launch_end; ++launch) {
-      device_->Launch(layout_.Batch(slot.device.data(), launch), stream);
+      const bool is_second = is_mixed && (launch - before.launch_end) % 2 == 1;
+      device_->Launch(layout_.Batch(slot.device.data(), launch), is_second ? second : stream);
     }
     before = part;
   }
+  if (is_mixed) JoinStreams(stream);
+}
+
+void BatchDecoder::JoinStreams(CUstream_st* stream) {
+  joined_->Record(second_stream_.get());
+  joined_->MakeWait(stream);
 }
 
 void BatchDecoder::Launch(const std::vector<CudaSample>& samples, CUstream_st* stream,
@@ -185,6 +204,7 @@ void BatchDecoder::Launch(const std::vector<CudaSample>& samples, CUstream_st* s
   } catch (...) {
     // What was queued reads and writes the caller's memory.
     slot.uploaded->Record(upload_stream_.get());
+    JoinStreams(stream);
     slot.done->Record(stream);
     slot.uploaded->Synchronize();
     slot.done->Synchronize();

@@ -89,6 +89,7 @@ class BatchDecoder {
   void GrowPinned(Slot* slot, size_t bytes);
   void MakeRoom(Slot* slot);
   void LaunchParts(const Slot& slot, CUstream_st* stream, const ForEach& for_each);
+  void JoinStreams(CUstream_st* stream);
   void Upload(const Slot& slot, const BatchPart& before, const BatchPart& part,
               const ForEach& for_each);
   void StageAndUpload(const Slot& slot, size_t piece_begin, size_t piece_end,
@@ -101,6 +102,10 @@ class BatchDecoder {
   const GpuLimits limits_;
   // Uploads have a stream of their own: a batch goes up while the one before decodes.
   const std::shared_ptr<CUstream_st> upload_stream_;
+  // A launch of few tiles leaves most of a GPU idle: every second one of a part goes here.
+  const std::shared_ptr<CUstream_st> second_stream_;
+  const std::unique_ptr<GpuEvent> forked_;  // what the caller's stream has before the launches
+  const std::unique_ptr<GpuEvent> joined_;  // the launches of the second stream
   std::array<Slot, 2> slots_;
   uint64_t launched_ = 0;  // batches
   uint64_t waited_ = 0;
