@@ -31,8 +31,9 @@ _convert, _work, _growth = alone._convert, engine._work, preview._growth_apart
 
 def _misbehave() -> None:
     reading._READERS["bmp"] = read
-    limits.CPU_SECONDS, limits.WAIT_SECONDS = 1, 20
-    alone.CPU_SECONDS, alone.WAIT_SECONDS, alone.BYTES_A_SECOND = 1, 20, 2000
+    for module in (limits, alone):
+        vars(module).update(CPU_SECONDS=1, WAIT_SECONDS=20)
+    alone.BYTES_A_SECOND = 2000
     alone._convert = convert
 
 

@@ -51,12 +51,11 @@ from held_work import DONE, DONE_OF_BATCH
 import l3dali
 from l3dali import codec
 from l3dali.cli import main
-from l3dali.datasets.convert import engine, pipeline, storage, tar, work
+from l3dali.datasets.convert import engine, storage, tar, work
 from l3dali.datasets.convert.engine import convert_job
-from l3dali.datasets.convert.images import Blob, Options
-from l3dali.datasets.convert.job import Job, _Loaded, convert_each
+from l3dali.datasets.convert.images import Options
+from l3dali.datasets.convert.job import Job, convert_each
 from l3dali.datasets.convert.manifest import Manifest, Row
-from l3dali.datasets.convert.pipeline import ImagePool
 from l3dali.datasets.convert.storage import (
     HashedReader,
     HashedWriter,
@@ -1160,28 +1159,6 @@ def test_a_long_name_takes_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(tarfile.TarInfo, "_posix_split_name", split)
     assert convert(tmp_path / "s", tmp_path / "d", "-j", 1) == 0
     assert [each[0] for each in read_tar(tmp_path / "d" / "a.tar")] == [name[:-3] + "l3"]
-
-
-def test_results_larger_than_their_sources_wait_in_little_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Masks of a few kB went to threads by the dozen: 256 of 16 MB took 2.7 GB of memory."""
-    monkeypatch.setattr(pipeline, "WAITING_BYTES", 10_000)
-    monkeypatch.setattr(pipeline, "BATCH_BYTES", 8_000)
-    mask = imagecodecs.png_encode(np.zeros((64, 64), np.uint8))  # whose result has some 4 kB
-    row = Row("a", "image", "done", "", "stored")
-    entries = [_Loaded(row, [Blob(f"{i}.png", mask, f"{i}.png")]) for i in range(200)]
-    pool = ImagePool(Options(coding="stored"), 3)
-    held = []
-    for number, (entry, outcomes) in enumerate(pool.convert(iter(entries))):
-        assert entry is entries[number]
-        assert outcomes[0] is not None
-        assert 4096 < len(outcomes[0].data or b"") < 4500
-        time.sleep(0.002)  # Threads go ahead.
-        held.append(pool._held_bytes)
-    assert len(held) == 200
-    assert 10_000 < max(held) <= 3 * 10_000 + 3 * 12_500
-    assert held[-1] == 0
 
 
 LEFT = """

@@ -323,7 +323,7 @@ def test_no_module_of_the_current_folder_is_run(
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'a')")
     add_worker(cluster)
     monkeypatch.chdir(tmp_path)
-    program = Path(sys.executable).with_name("l3")
+    program = str(Path(sys.executable).with_name("l3"))
     command = [program, "convert", f"{tmp_path}/s", f"{tmp_path}/d", "--engine", "ray"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert not (tmp_path / "mark").exists()

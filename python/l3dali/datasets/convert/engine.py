@@ -46,10 +46,6 @@ class EngineError(OSError):
     """The engine cannot go on."""
 
 
-class KilledError(RuntimeError):
-    """A child was killed, and may have left an unfinished result."""
-
-
 def convert_job(job: Job, is_stopped: Callable[[], bool] | None = None) -> list[Row]:
     """Converts the files of a job in a process with limits; what fails has the reason in its row.
 
@@ -72,7 +68,11 @@ def convert_job(job: Job, is_stopped: Callable[[], bool] | None = None) -> list[
 
 
 def convert_in_worker(
-    job: Job, idle: list[Child], rows: list[Row], check: Callable[[], object]
+    job: Job,
+    idle: list[Child],
+    rows: list[Row],
+    check: Callable[[], object],
+    killed: list[Job] | None = None,
 ) -> None:
     """Converts a job in a child. If that dies, each item that is left is tried once more, alone.
 
@@ -81,18 +81,17 @@ def convert_in_worker(
         idle: the children to use.
         rows: gets those of the job.
         check: called now and then; what it raises ends the child, and is raised here.
-
-    Raises:
-        KilledError: the child did not end in time, and may have left an unfinished result.
+        killed: gets jobs whose child did not end by itself, and may have left a temporary file.
     """
-    again = _attempt(job, idle, rows, check)
+    killed = [] if killed is None else killed
+    again = _attempt(job, idle, rows, check, killed)
     for file in again:
         options = replace(job.options, careful=True)
-        _attempt(replace(job, files=(file,), options=options), idle, rows, check)
+        _attempt(replace(job, files=(file,), options=options), idle, rows, check, killed)
 
 
 def _attempt(
-    job: Job, idle: list[Child], rows: list[Row], check: Callable[[], object]
+    job: Job, idle: list[Child], rows: list[Row], check: Callable[[], object], killed: list[Job]
 ) -> list[Stored]:
     """Converts a job in a child; gives the files that are to be tried again."""
     told: set[str] = set()
@@ -115,18 +114,17 @@ def _attempt(
             add(found)
         idle.append(child)
     except ChildDiedError as error:
+        killed.append(job)
         left = [file for file in job.files if file.name not in told]
         is_own = job.kind == FILES and len(left) == 1 and error.code == -signal.SIGKILL
         if job.options.careful or is_own:
             add(failed_rows(replace(job, files=tuple(left)), why_ended(error)))
         else:
             short.update(file.name for file in left)
-    except BaseException as error:
-        was_killed = child.end(left=unread)
+    except BaseException:
+        killed += [job] if child.end(left=unread) else []
         for found in unread:
             add(found)
-        if was_killed:
-            raise KilledError from error
         raise
     return [file for file in job.files if file.name in short]
 
@@ -167,7 +165,7 @@ def run_local(jobs: Sequence[Job], workers: int, left: list[Row]) -> Iterator[li
 def _run_in_processes(jobs: Sequence[Job], workers: int, left: list[Row]) -> Iterator[list[Row]]:
     pool = ThreadPoolExecutor(workers)  # a thread waits for each process
     idle: list[Child] = []
-    killed: list[bool] = []
+    killed: list[Job] = []
     stop = threading.Event()
 
     def check() -> None:
@@ -175,10 +173,7 @@ def _run_in_processes(jobs: Sequence[Job], workers: int, left: list[Row]) -> Ite
             raise Stopped
 
     def convert(job: Job) -> None:
-        try:
-            convert_in_worker(job, idle, left, check)
-        except KilledError:
-            killed.append(True)
+        convert_in_worker(job, idle, left, check, killed)
 
     queue = iter(jobs)
     pending: set[Future[None]] = set()

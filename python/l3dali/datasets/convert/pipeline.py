@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from concurrent.futures import thread as futures_thread
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.images import Blob, Options
 
 BATCH_BYTES = 2**18  # small images go to a thread together
-BATCH_ENTRIES = 64
+BATCH_ENTRIES = 32
 WAITING_BYTES = 2**24  # a thread, of what is read ahead, and of results; one image may exceed it
 
 Outcomes = list["Outcome | None"]
@@ -204,9 +204,6 @@ class ImagePool:
         self._threads_per_image = threads_per_image
         self._is_stopped = is_stopped or (lambda: False)
         self._cancelled = threading.Event()
-        self._changed = threading.Condition()
-        self._first: _Results | None = None  # whose results are taken now
-        self._held_bytes = 0  # of results that nobody has taken
 
     def convert(self, entries: Iterable[SomeEntry]) -> Iterator[tuple[SomeEntry, Outcomes]]:
         """Yields each entry with the outcomes of its blobs; None for what is no image.
@@ -218,14 +215,13 @@ class ImagePool:
             DamagedImageError: an image failed, and the options say that this is fatal.
         """
         pool = ThreadPoolExecutor(self._threads)
-        waiting: deque[tuple[list[SomeEntry], int, _Results]] = deque()
+        waiting: deque[tuple[list[SomeEntry], int, Future[deque[Outcomes]]]] = deque()
         waiting_bytes = 0
         try:
             for batch, size in _batches(entries):
                 if self._is_stopped():
                     raise Stopped
-                waiting.append((batch, size, _Results()))
-                pool.submit(self._convert_batch, batch, waiting[-1][2])
+                waiting.append((batch, size, pool.submit(self._convert_batch, batch)))
                 waiting_bytes += size
                 del batch
                 while len(waiting) > 2 * self._threads + 1 or (
@@ -240,34 +236,8 @@ class ImagePool:
             self._cancelled.set()
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _convert_batch(self, batch: list[SomeEntry], results: _Results) -> None:
-        try:
-            done: deque[Outcomes] = deque()
-            size = 0
-            for entry in batch:
-                outcomes = [self._convert_blob(blob) for blob in entry.blobs]
-                size += sum(len(each.data) for each in outcomes if each is not None and each.data)
-                done.append(outcomes)
-                del outcomes
-                if size >= BATCH_BYTES or entry is batch[-1]:
-                    self._hand_over(done, size, results)
-                    done, size = deque(), 0
-        except BaseException as error:
-            with self._changed:
-                results.error = error
-                self._changed.notify_all()
-
-    def _hand_over(self, done: deque[Outcomes], size: int, results: _Results) -> None:
-        """Waits while many bytes wait for those before, which small sources may have become."""
-        with self._changed:
-            while self._held_bytes > self._threads * WAITING_BYTES and (
-                results is not self._first or results.ready
-            ):
-                self._changed.wait(TICK_SECONDS)
-                self._check()
-            self._held_bytes += size
-            results.ready.append((done, size))
-            self._changed.notify_all()
+    def _convert_batch(self, batch: list[SomeEntry]) -> deque[Outcomes]:
+        return deque([self._convert_blob(blob) for blob in entry.blobs] for entry in batch)
 
     def _convert_blob(self, blob: Blob) -> Outcome | None:
         self._check()
@@ -292,12 +262,15 @@ class ImagePool:
             raise Stopped
 
     def _finished(
-        self, batch: list[SomeEntry], _size: int, results: _Results
+        self, batch: list[SomeEntry], _size: int, future: Future[deque[Outcomes]]
     ) -> Iterator[tuple[SomeEntry, Outcomes]]:
-        taken: deque[Outcomes] = deque()
+        while not wait([future], TICK_SECONDS).done:
+            if self._is_stopped():
+                raise Stopped
+        results = future.result()
+        del future
         for entry in batch:
-            taken = taken or self._next_of(results)
-            outcomes = taken.popleft()
+            outcomes = results.popleft()
             for blob, outcome in zip(entry.blobs, outcomes, strict=True):
                 if outcome is None:
                     continue
@@ -306,27 +279,6 @@ class ImagePool:
                     raise DamagedImageError(f"{blob.place}: {outcome.failure}")
             yield entry, outcomes
             del outcomes
-
-    def _next_of(self, results: _Results) -> deque[Outcomes]:
-        with self._changed:
-            self._first = results
-            self._changed.notify_all()
-            while not results.ready:
-                if results.error is not None:
-                    raise results.error
-                if not self._changed.wait(TICK_SECONDS) and self._is_stopped():
-                    raise Stopped
-            done, size = results.ready.popleft()
-            self._held_bytes -= size
-            return done
-
-
-@dataclass
-class _Results:
-    """Of a batch: what is ready, in parts with their bytes, and what has ended the work."""
-
-    ready: deque[tuple[deque[Outcomes], int]] = field(default_factory=deque)
-    error: BaseException | None = None
 
 
 def _batches(entries: Iterable[SomeEntry]) -> Iterator[tuple[list[SomeEntry], int]]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import l3dali
 from l3dali.console import counted, say
 from l3dali.datasets.convert.children import new_pool
-from l3dali.datasets.convert.engine import EngineError, KilledError, convert_in_worker
+from l3dali.datasets.convert.engine import EngineError, convert_in_worker
 from l3dali.datasets.convert.job import Job, failed_rows, is_in_process
 from l3dali.datasets.convert.pipeline import Stopped
 from l3dali.datasets.convert.storage import LOCK_NAME, LocalFolder, open_folder
@@ -193,7 +193,7 @@ def _convert_remote(job: Job, flag: Any, version: str) -> list[Row]:
                 raise Stopped
 
     rows: list[Row] = []
-    with contextlib.suppress(Stopped, KilledError):
+    with contextlib.suppress(Stopped):
         convert_in_worker(job, _idle, rows, check)
     return rows
 

@@ -1,0 +1,392 @@
+"""`l3 convert` of decompression bombs, each beside a sound tar: one bound of memory and CPU.
+
+Each of them is listed with its reason, or converted; the tar is converted.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import subprocess
+import sys
+import tarfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import imagecodecs
+import numpy as np
+import PIL.Image
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tifffile
+from convert_tools import as_pixels, files_below, image, read_tar, samples, write_tar
+from PIL.Image import Image
+
+MOST_BYTES, MOST_SECONDS = 4.7 * 2**30, 60  # of the largest process; of CPU, all processes together
+MOST = 2**31 - 1  # rows of a batch
+
+# Becomes the parent of processes whose parent has ended; prints exit code, CPU seconds and peak.
+STARTER = """
+import ctypes, os, resource, subprocess, sys
+ctypes.CDLL(None).prctl(36, 1)
+code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
+try:
+    while os.wait():
+        pass
+except ChildProcessError:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(code, used.ru_utime + used.ru_stime, used.ru_maxrss)
+"""
+
+
+# Parquet.
+
+
+def parquet(table: Any, **options: Any) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(table, file, **options)
+    return file.getvalue()
+
+
+def repeated(value: Any, count: int) -> Any:
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), value)
+
+
+def varint(number: int) -> bytes:
+    data = bytearray()
+    while number > 127:
+        data.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*data, number])
+
+
+def values_of_1_mib() -> bytes:
+    value = pa.array([bytes(2**20)], pa.large_binary())
+    table = pa.table({"t": repeated(value, 1024)})
+    return parquet(table, dictionary_pagesize_limit=2**30, store_schema=False)
+
+
+def values_of_4_mib() -> bytes:
+    value = pa.array([np.random.default_rng(0).bytes(2**22)])
+    table = pa.table({"image": repeated(value, 2000), "n": range(2000)})
+    return parquet(table, dictionary_pagesize_limit=2**30, store_schema=False)
+
+
+def text_in_lists() -> bytes:
+    text = repeated(["x" * 100_000], 5000)
+    lists = pa.ListArray.from_arrays([0, len(text)], text)
+    table = pa.table({"t": lists, "s": pa.StructArray.from_arrays([lists], ["t"])})
+    return parquet(table, store_schema=False, compression="zstd")
+
+
+def long_names() -> bytes:
+    fields = pa.struct([(str(i), pa.bool_()) for i in range(2000)])
+    file = io.BytesIO()
+    pq.ParquetWriter(file, pa.schema([("x" * 100_000, fields)]), store_schema=False).close()
+    return file.getvalue()
+
+
+def a_page_of_2_gb() -> bytes:
+    numbers = np.random.default_rng(1).integers(2**63, size=2000)
+    data = parquet(pa.table({"i": numbers}), compression="brotli", use_dictionary=False)
+    size = varint(2 * 2**30)
+    return (data[:7] + size + data[10:1000] + data[1000 + len(size) - 3 :])[: len(data)]
+
+
+def a_billion_lengths() -> bytes:
+    texts = [None if i % 9 == 4 else f"text {i % 50}" * (i % 13) for i in range(5000)]
+    encoding = {"t": "DELTA_LENGTH_BYTE_ARRAY"}
+    options: dict[str, Any] = {"data_page_size": 5000, "use_dictionary": False}
+    data = parquet(pa.table({"t": texts}), compression="none", column_encoding=encoding, **options)
+    end = at = data.index(b"\x80\x01\x04") + 3
+    while data[end] > 127:
+        end += 1
+    return data[:at] + varint(10**9) + data[end + 1 :]
+
+
+def a_footer_that_lies() -> bytes:
+    """Each row seems to have so many bytes that it is a part of its own."""
+    count = 100_000
+    data = parquet(pa.table({"i": np.zeros(count, np.int64)}))
+    size = pq.read_metadata(io.BytesIO(data)).row_group(0).total_byte_size
+    rows = b"\x16" + varint(2 * count)
+    old, new = (b"\x16" + varint(2 * each) + rows for each in (size, 2**61))
+    assert data.count(old) == 1
+    footer = int.from_bytes(data[-8:-4], "little") + len(new) - len(old)
+    return data[:-8].replace(old, new) + footer.to_bytes(4, "little") + b"PAR1"
+
+
+PARQUET: dict[str, Callable[[], bytes]] = {
+    "1,024 times 1 MiB": values_of_1_mib,
+    "2,000 times 4 MiB": values_of_4_mib,
+    "text in lists": text_in_lists,
+    "50 million rows": lambda: parquet(pa.table({"i": repeated([b""], 50_000_000)})),
+    "values of 120 MB": lambda: parquet(pa.table({"i": repeated([b"no image" * 300], 50_000)})),
+    "long names": long_names,
+    "300 columns": lambda: parquet(pa.table({str(i): np.zeros(2**20, "i1") for i in range(300)})),
+    "a page of 2 GB": a_page_of_2_gb,
+    "10^9 lengths": a_billion_lengths,
+    "a footer that lies": a_footer_that_lies,
+    "values of one size": lambda: parquet(
+        pa.table({"i": pa.array([bytes(100_000)], pa.binary(100_000)).take([0] * 2000)})
+    ),
+    "masks in lists": lambda: parquet(
+        pa.table({"m": pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(2**26, "u1")), 2**25)})
+    ),
+}
+
+
+# Arrow.
+
+
+def arrow(column: Any, batches: int = 1, **options: Any) -> bytes:
+    file = io.BytesIO()
+    batch = pa.record_batch([column], ["i"])
+    write = pa.ipc.IpcWriteOptions(**options)
+    with pa.ipc.new_stream(file, batch.schema, options=write) as stream:
+        for _ in range(batches):
+            stream.write_batch(batch)
+    return file.getvalue()
+
+
+def in_list(values: Any) -> Any:
+    return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+
+
+def views(value: bytes, count: int, *further: Any) -> Any:
+    """So many views of the same bytes."""
+    _, view, data = pa.array([value], pa.binary_view()).buffers()
+    same = pa.py_buffer(view.to_pybytes()[:16] * count)
+    return pa.Array.from_buffers(pa.binary_view(), count, [None, same, data, *further])
+
+
+def null_lists() -> Any:
+    count = 2000
+    values = views(b"short", count, *[pa.py_buffer(b"")] * 5000)
+    mask = pa.array([i % 2 == 0 for i in range(count)])
+    offsets = pa.array(range(count + 1), pa.int32())
+    return in_list(pa.ListArray.from_arrays(offsets, values, mask=mask))
+
+
+def a_batch_named_again() -> bytes:
+    """The footer of a file names the first batch 2,000 times."""
+    file = io.BytesIO()
+    with pa.ipc.new_file(file, pa.schema([("i", pa.binary())])) as writer:
+        for value in bytes(200_000), *[b""] * 1999:
+            writer.write_batch(pa.record_batch([pa.array([value])], ["i"]))
+    data = bytearray(file.getvalue())
+    size = int.from_bytes(data[-10:-6], "little")
+    # 24 bytes each: place, size of the head, size of the body
+    first = data.index(struct.pack("<q", data.index(b"\xff" * 4, 100)), len(data) - 10 - size)
+    for at in range(first, first + 24 * 2000, 24):
+        data[at : at + 24] = data[first : first + 24]
+    return bytes(data)
+
+
+def shared() -> Any:
+    return pa.DictionaryArray.from_arrays(pa.array([0] * 20_000, pa.int16()), [bytes(200_000)])
+
+
+ARROW: dict[str, Callable[[], bytes]] = {
+    "2^31 nulls": lambda: arrow(pa.Array.from_buffers(pa.null(), MOST, [None])),
+    "a list of 2^31": lambda: arrow(
+        in_list(pa.Array.from_buffers(pa.binary(0), MOST, [None, pa.py_buffer(b"")]))
+    ),
+    "views of 4 GB": lambda: arrow(views(bytes(200_000), 20_000)),
+    "views of 4 GB in a list": lambda: arrow(in_list(views(bytes(200_000), 20_000))),
+    "a dictionary of 4 GB": lambda: arrow(shared()),
+    "a dictionary of 4 GB in a list": lambda: arrow(in_list(shared())),
+    "null lists": lambda: arrow(null_lists()),
+    "6 times 1 GiB": lambda: arrow(
+        pa.array([bytes(2**30)], pa.large_binary()), batches=6, compression="zstd"
+    ),
+    "a batch named again": a_batch_named_again,
+}
+
+
+# Images.
+
+
+def saved(picture: Image, format: str, **options: Any) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, format, **options)
+    return file.getvalue()
+
+
+def noise(height: int = 64, width: int = 64) -> Any:
+    return np.random.default_rng(1).integers(0, 255, (height, width), np.uint8)
+
+
+def jpeg(*segments: bytes) -> bytes:
+    data = saved(PIL.Image.new("RGB", (16, 16)), "JPEG")
+    return b"".join([data[:2], *segments, data[2:]])
+
+
+def many_scans() -> bytes:
+    data = saved(PIL.Image.fromarray(noise(2048, 2048)), "JPEG", progressive=True)
+    at = data.rindex(b"\xff\xda")
+    scan = data[at : at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")]
+    return data[:-2] + 100_000 * scan + data[-2:]
+
+
+def jpeg_tables() -> bytes:
+    table = b"\0" + bytes(range(1, 65))
+    return jpeg(1500 * (b"\xff\xdb" + struct.pack(">H", 2 + 65 * 1000) + 1000 * table))
+
+
+def jpeg2000(pixels: Any, format: str = "j2k", **options: Any) -> tuple[bytes, int]:
+    """A file, and where its coding style begins."""
+    data = bytes(imagecodecs.jpeg2k_encode(pixels, level=0, codecformat=format, **options))
+    return data, data.index(b"\xff\x52")
+
+
+def many_boxes() -> bytes:
+    data, _ = jpeg2000(np.zeros((8, 8), np.uint8), "jp2")
+    at = data.index(b"jp2c") - 4
+    return data[:at] + 8_000_000 * struct.pack(">I4s", 8, b"free") + data[at:]
+
+
+def many_layers() -> bytes:
+    data, at = jpeg2000(np.zeros((256, 256, 3), np.uint8))
+    return data[: at + 6] + struct.pack(">H", 65535) + data[at + 8 :]
+
+
+def small_blocks() -> bytes:
+    data, at = jpeg2000(np.zeros((2048, 2048), np.uint8), resolutions=1)
+    return data[: at + 10] + bytes(2) + data[at + 12 :]
+
+
+def small_precincts() -> bytes:
+    data, at = jpeg2000(np.zeros((2048, 2048), np.uint8), resolutions=1)
+    (size,) = struct.unpack_from(">H", data, at + 2)
+    style = struct.pack(">HB", 13, 1) + data[at + 5 : at + 14] + b"\x11"
+    return data[: at + 2] + style + data[at + 2 + size :]
+
+
+def bmp_runs() -> bytes:
+    head = struct.pack("<2sIHHI", b"BM", 0, 0, 0, 54 + 1024)
+    head += struct.pack("<IiiHHIIiiII", 40, 3, 3, 1, 8, 1, 0, 0, 0, 256, 0)
+    return head + bytes(1024 + 100_000_000) + b"\3\7\0\1"
+
+
+def png(*chunks: bytes) -> bytes:
+    data = saved(PIL.Image.fromarray(noise(8, 8)), "PNG")
+    return b"".join([data[:33], *chunks, data[33:]])
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    check = zlib.crc32(kind + data)
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)
+
+
+def tiff(behind: int, *tags: tuple[int, int, int, int]) -> bytes:
+    """A directory behind so many zeros."""
+    directory = b"".join(struct.pack("<HHII", *tag) for tag in sorted(tags))
+    start = struct.pack("<4sI", b"II*\0", 8 + behind) + bytes(behind)
+    return start + struct.pack("<H", len(tags)) + directory + bytes(4)
+
+
+def tiff_imagej() -> bytes:
+    part = 2**20
+    text = b"IJIJ" + struct.pack("<4sI", b"roi ", 1023) + bytes(part)
+    counts = struct.pack("<1024i", 12, *[part, -part] * 511, 0)
+    tags = [(50838, "i", 1024, counts, True), (50839, "B", len(text), text, True)]
+    file = io.BytesIO()
+    tifffile.imwrite(file, noise(), metadata=None, extratags=tags)
+    return file.getvalue()
+
+
+IMAGES: dict[str, Callable[[], bytes]] = {
+    "scans.jpg": many_scans,
+    "segments.jpg": lambda: jpeg(4_000_000 * b"\xff\xfe\0\2"),
+    "exif.jpg": lambda: jpeg(400_000 * (b"\xff\xe1" + struct.pack(">H6s", 10, b"Exif") + b"aa")),
+    "tables.jpg": jpeg_tables,
+    "boxes.jp2": many_boxes,
+    "layers.j2k": many_layers,
+    "blocks.j2k": small_blocks,
+    "precincts.j2k": small_precincts,
+    "runs.bmp": bmp_runs,
+    "header.pam": lambda: b"P7" + b"\n" * 60 + b"X" * 20,
+    "chunks.png": lambda: png(1_000_000 * chunk(b"eXIf", b"")),
+    "texts.png": lambda: png(1000 * chunk(b"zTXt", b"k\0\0" + zlib.compress(b"A" * 7_900_000, 9))),
+    "tags.tif": lambda: tiff(4_000_000, *[(258, 1, 4_000_000, 8)] * 4000),
+    "strips.tif": lambda: tiff(
+        2**25,
+        *[(256, 3, 1, 1), (257, 4, 1, 2**24), (278, 3, 1, 1)],
+        *[(273, 3, 2**24, 8), (279, 3, 2**24, 8)],
+    ),
+    "imagej.tif": tiff_imagej,
+}
+
+
+# Tar files.
+
+
+def tar(kind: bytes, body: bytes, size: int | None = None) -> bytes:
+    header = tarfile.TarInfo("x")
+    header.type, header.size = kind, len(body) if size is None else size
+    return header.tobuf(tarfile.GNU_FORMAT) + body + bytes(-len(body) % 512 + 1024)
+
+
+TAR: dict[str, Callable[[], bytes]] = {
+    "digits": lambda: tar(tarfile.XHDTYPE, b"9" * 2_000_000 + b" path=x\n"),
+    "keys": lambda: tar(
+        tarfile.XGLTYPE, b"".join(b"50 key%05d=%s\n" % (i, b"v" * 37) for i in range(60_000))
+    ),
+    "a header of 8 GB": lambda: tar(tarfile.GNUTYPE_LONGNAME, bytes(52_000), 2**33 - 1),
+}
+
+
+KINDS = ((".parquet", PARQUET), (".arrow", ARROW), ("", IMAGES), (".tar", TAR))
+FILES = {
+    f"{name.replace(' ', '_')}{suffix}": make
+    for suffix, files in KINDS
+    for name, make in files.items()
+}
+
+
+def convert(folder: Path, *options: str) -> tuple[int, float, int, str]:
+    """Exit code, CPU seconds, bytes of the largest process, and what was reported."""
+    command = [sys.executable, "-m", "l3dali", "convert", "s", "d", "-j1", *options]
+    run = subprocess.run(
+        [sys.executable, "-c", STARTER, *command], cwd=folder, capture_output=True, text=True
+    )
+    code, seconds, peak = run.stdout.split()
+    return int(code), float(seconds), 1024 * int(peak), run.stderr
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_hostile_files(tmp_path: Path, name: str) -> None:
+    write_tar(tmp_path / "s" / "z.tar", samples(5))
+    (tmp_path / "s" / name).write_bytes(FILES[name]())
+    code, seconds, peak, reported = convert(tmp_path, "--grow")
+    print(f"{name}: {code}, {seconds:.1f} s, {peak / 2**20:.0f} MiB; {reported}")
+    assert as_pixels([each[:2] for each in read_tar(tmp_path / "d" / "z.tar")]) == as_pixels(
+        samples(5)
+    )
+    assert code in (0, 2)
+    assert (f"\n{name}: " in reported) == (code == 2)
+    assert "Traceback" not in reported
+    assert seconds < MOST_SECONDS
+    assert peak < MOST_BYTES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["jpg", "jxl", "jp2"])
+def test_the_largest_images_convert(tmp_path: Path, suffix: str) -> None:
+    """16,384 x 16,384, as many pixels as --max-pixels lets through."""
+    pixels = np.tile(image(1, 1, 1024, 1024), (16, 16))
+    (tmp_path / "s").mkdir()
+    if suffix == "jpg":
+        data = saved(PIL.Image.fromarray(np.dstack([pixels] * 3)), "JPEG", quality=90)
+    elif suffix == "jxl":
+        data = bytes(imagecodecs.jpegxl_encode(pixels, distance=1, effort=1))
+    else:
+        data = bytes(imagecodecs.jpeg2k_encode(pixels, level=40, codecformat="jp2"))
+    (tmp_path / "s" / f"a.{suffix}").write_bytes(data)
+    code, *_, reported = convert(tmp_path, "--grow", "--coding", "packed")
+    assert (code, reported) == (0, "")
+    assert files_below(tmp_path / "d") == {"a.l3"}
