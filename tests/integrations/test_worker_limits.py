@@ -388,5 +388,5 @@ def test_the_largest_images_convert(tmp_path: Path, suffix: str) -> None:
         data = bytes(imagecodecs.jpeg2k_encode(pixels, level=40, codecformat="jp2"))
     (tmp_path / "s" / f"a.{suffix}").write_bytes(data)
     code, *_, reported = convert(tmp_path, "--grow", "--coding", "packed")
-    assert (code, reported) == (0, "")
+    assert code == 0, reported
     assert files_below(tmp_path / "d") == {"a.l3"}

@@ -23,6 +23,7 @@ from l3dali.datasets.convert.parquet import (
     reporting_damage,
     rows_kept,
     rows_of,
+    size_of,
 )
 from l3dali.errors import needs
 
@@ -38,7 +39,8 @@ SUFFIXES = (".arrow",)
 _FILE_START = b"ARROW1"  # at both ends of a file; streams have none
 _PART_BYTES = 8 * 2**20
 _PART_ROWS = 1024
-_MOST_PADDING = 128  # zero bytes behind a stream; more are the rest of a broken download
+_MARK = b"\xff" * 4 + bytes(4)  # the end of a stream
+_MOST_PADDING = 128  # zero bytes behind it
 
 
 def read_entries(source: BinaryIO, options: Options) -> Iterator[Rows]:
@@ -157,8 +159,12 @@ def _batches(source: BinaryIO, reader: Any) -> Iterator[Any]:
     with suppress(StopIteration):
         while True:
             yield reader.read_next_batch_with_custom_metadata()
-    rest = source.read(_MOST_PADDING + 1)
-    if len(rest) > _MOST_PADDING or rest.strip(b"\0"):
+    end = source.tell()
+    source.seek(max(0, end - len(_MARK)))
+    has_mark = source.read(len(_MARK)) == _MARK
+    # Without one, zeros may be what a broken download lacks.
+    rest = size_of(source) - end
+    if rest > has_mark * _MOST_PADDING or source.read().strip(b"\0"):
         raise TableError("data behind the end of the stream")
 
 
