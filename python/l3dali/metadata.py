@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import struct
-import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,28 +34,9 @@ def dump_metadata(metadata: Mapping[str, Any]) -> bytes:
     """
     if not isinstance(metadata, Mapping):
         raise TypeError(f"metadata is a mapping, not {type(metadata).__name__}")
-    try:
-        return _json(_plain(metadata, _Room()))
-    except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
-
-
-_TOO_DEEP = "metadata is nested too deep, or holds itself"
-_TOO_LONG = f"metadata takes more as JSON than the {MAX_METADATA_BYTES} bytes that are kept"
-
-
-def _json(plain: dict[str, Any]) -> bytes:
-    level: list[Any] = [plain]
-    for _ in range(_MOST_LEVELS):
-        level = [
-            each
-            for holder in level
-            for each in (holder.values() if isinstance(holder, dict) else holder)
-            if isinstance(each, (dict, list))
-        ]
-    if level:
-        raise ValueError(_TOO_DEEP)
-    text = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(
+        _plain(metadata, _MOST_LEVELS), ensure_ascii=False, allow_nan=False, separators=(",", ":")
+    )
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
@@ -64,6 +44,9 @@ def _json(plain: dict[str, Any]) -> bytes:
     if len(data) > MAX_METADATA_BYTES:
         raise ValueError(_TOO_LONG)
     return data
+
+
+_TOO_LONG = f"metadata takes more as JSON than the {MAX_METADATA_BYTES} bytes that are kept"
 
 
 def load_metadata(data: bytes) -> dict[str, Any]:
@@ -76,54 +59,36 @@ def load_metadata(data: bytes) -> dict[str, Any]:
     if len(data) > MAX_METADATA_BYTES:
         raise ValueError(f"the metadata has {len(data)} bytes; up to {MAX_METADATA_BYTES} are read")
     try:
-        pairs = json.loads(data.decode(), parse_constant=_refuse_constant)
+        pairs = json.loads(data.decode())
         if not isinstance(pairs, dict):
             raise ValueError("it is JSON, but no object")
-        _json(pairs)
+        dump_metadata(pairs)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the metadata is damaged: {error}") from None
     return pairs
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
-
-
-class _Room:
-    """What is left of the bytes that are kept: all is judged before any is written in one step."""
-
-    def __init__(self) -> None:
-        self._left = MAX_METADATA_BYTES
-
-    def take(self, count: int) -> None:
-        self._left -= count
-        if self._left < 0:
-            raise ValueError(_TOO_LONG)
-
-
-def _plain(value: Any, room: _Room) -> Any:
-    """The value in Python's own types, judged."""
+def _plain(value: Any, levels: int) -> Any:
+    """The value in Python's own types, with at most so many levels of lists and mappings."""
     if isinstance(value, (np.generic, np.ndarray)):
         if value.size > MAX_METADATA_BYTES:
             raise ValueError(_TOO_LONG)
         value = value.tolist()
-    room.take(len(value) if isinstance(value, str) else 1)
-    if isinstance(value, int):
-        room.take(int.bit_length(value) // 4)  # less than its digits
     if value is None or isinstance(value, (int, str)):
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError(f"metadata: {value} is no JSON; leave it out, or write it as text")
-        room.take(len(repr(value)) - 1)
         return value
+    if isinstance(value, (Mapping, Sequence)) and levels == 0:
+        raise ValueError("metadata is nested too deep, or holds itself")
     if isinstance(value, Mapping):
         for name in value:
             if not isinstance(name, str):
                 raise TypeError(f"metadata: names are strings, not {name!r}")
-        return {_plain(name, room): _plain(each, room) for name, each in value.items()}
+        return {str(name): _plain(each, levels - 1) for name, each in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
-        return [_plain(each, room) for each in value]
+        return [_plain(each, levels - 1) for each in value]
     raise TypeError(
         f"metadata: {type(value).__name__} is no JSON; numbers, text, lists and mappings are"
     )
@@ -153,21 +118,12 @@ class TiffTag:
     data: bytes
 
 
+_NAMES = (
+    *("BYTE", "ASCII", "SHORT", "LONG", "RATIONAL", "SBYTE", "UNDEFINED", "SSHORT", "SLONG"),
+    *("SRATIONAL", "FLOAT", "DOUBLE"),
+)
 # By name: the number, and struct's code of an item (a RATIONAL has two).
-TIFF_TYPES = {
-    "BYTE": (1, "B"),
-    "ASCII": (2, "s"),
-    "SHORT": (3, "H"),
-    "LONG": (4, "I"),
-    "RATIONAL": (5, "I"),
-    "SBYTE": (6, "b"),
-    "UNDEFINED": (7, "B"),
-    "SSHORT": (8, "h"),
-    "SLONG": (9, "i"),
-    "SRATIONAL": (10, "i"),
-    "FLOAT": (11, "f"),
-    "DOUBLE": (12, "d"),
-}
+TIFF_TYPES = dict(zip(_NAMES, enumerate("BsHIIbBhiifd", 1), strict=True))
 _OPAQUE = ("BYTE", "UNDEFINED")
 # Where the pixels lie: not true any more when they are turned or resampled.
 _GEOMETRY_TAGS = frozenset({282, 283, 296, 33550, 33922, 34264, 50844})
@@ -262,67 +218,34 @@ def without_geometry(metadata: Mapping[str, Any] | None) -> dict[str, Any] | Non
 
 def of_channels(
     metadata: Mapping[str, Any] | None, channels: Sequence[int], count: int
-) -> tuple[dict[str, Any] | None, bool]:
+) -> dict[str, Any] | None:
     """The pairs as they are true of some channels, which stand in this order.
 
-    `band_names` and those of GDAL's items that belong to a band follow their channels. A
-    description in which a program counts channels is left out; so is that two make a float.
+    `band_names` follow their channels. GDAL's metadata, a description in which a program counts
+    channels, and that two channels make a float are left out.
 
     Args:
         metadata: of an image of `count` channels; its TIFF tags are sound.
         channels: their numbers in that image.
         count: how many it has.
-
-    Returns:
-        The pairs, and whether GDAL's items could not be read and are left out.
     """
-    if metadata is None:
-        return None, False
-    pairs = dict(metadata)
+    pairs = dict(metadata or {})
     names = pairs.pop("band_names", None)
     if isinstance(names, list) and len(names) == count:
         pairs["band_names"] = [names[channel] for channel in channels]
     if pairs.get(FLOATS) == "float32":  # of two channels each
         del pairs[FLOATS]
-    entries = dict(pairs.pop(TIFF, {}))
-    entries.pop(str(EXTRA_SAMPLES), None)
-    is_damaged = False
-    if (entry := entries.get(str(_DESCRIPTION))) is not None:
-        text = _tag(entry).data.decode(errors="replace")
-        if text.lstrip("\ufeff \t\r\n").startswith(_COUNTS_CHANNELS):
-            del entries[str(_DESCRIPTION)]
-    if (entry := entries.pop(str(_GDAL_METADATA), None)) is not None:
-        try:
-            items = _gdal_items_of(_tag(entry).data, channels)
-        except (ET.ParseError, LookupError, ValueError, RecursionError):
-            is_damaged = True
-        else:
-            if items is not None:
-                entries[str(_GDAL_METADATA)] = _entry(TiffTag("ASCII", items))
+    left_out = {EXTRA_SAMPLES, _GDAL_METADATA}
+    tags = tiff_of_metadata(metadata)
+    text = tags[_DESCRIPTION].data.decode(errors="replace") if _DESCRIPTION in tags else ""
+    if text.lstrip("\ufeff \t\r\n").startswith(_COUNTS_CHANNELS):
+        left_out.add(_DESCRIPTION)
+    entries = {
+        code: entry for code, entry in pairs.pop(TIFF, {}).items() if code not in map(str, left_out)
+    }
     if entries:
         pairs[TIFF] = entries
-    return pairs or None, is_damaged
-
-
-class _NoDoctype(ET.TreeBuilder):
-    """Entities of a document's own could grow without end."""
-
-    def doctype(self, _name: str, _public: str | None, _system: str | None) -> None:
-        raise ValueError("a document type")
-
-
-def _gdal_items_of(text: bytes, channels: Sequence[int]) -> bytes | None:
-    """GDAL's metadata, its items with the attribute `sample` renumbered; None if none are left."""
-    root = ET.fromstring(text.rstrip(b"\0"), ET.XMLParser(target=_NoDoctype()))
-    if root.tag != "GDALMetadata":
-        raise ValueError(f"GDAL's metadata is in {root.tag!r}")
-    places = {str(channel): str(place) for place, channel in enumerate(channels)}
-    kept = {None, *places}
-    root[:] = [item for item in root if item.get("sample") in kept]
-    for item in root:
-        if (sample := item.get("sample")) is not None:
-            item.set("sample", places[sample])
-    return ET.tostring(root, encoding="utf-8") + b"\0" if len(root) else None
+    return pairs or None
 
 
 def _entry(tag: TiffTag) -> dict[str, Any]:

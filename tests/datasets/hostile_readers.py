@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from l3dali.images.picture import Palette, Picture
 
 KINDS = ("sound", "slow", "allocates", "spins", "crashes", "exits", "raises", "signals", "waits")
-_read = reading._read_with_pillow
+_read = reading._READERS["bmp"]
 _convert, _work, _growth = alone._convert, engine._work, preview._growth_apart
 
 

@@ -41,7 +41,7 @@ def _png_with_orientation_behind_its_pixels() -> bytes:
     data = _saved("PNG")
     exif = PIL_Image.Exif()
     exif[0x010F], exif[0x0112] = "maker" * 50, 6
-    body = b"eXIf" + exif.tobytes().removeprefix(b"Exif\0\0")
+    body = b"eXIf" + bytes(exif.tobytes()).removeprefix(b"Exif\0\0")
     chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
     return data[:-12] + chunk + data[-12:]
 

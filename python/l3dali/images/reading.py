@@ -10,12 +10,10 @@ import io
 import logging
 import math
 import operator
-import os
 import re
 import struct
 import threading
 import zlib
-from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
@@ -24,7 +22,6 @@ import numpy as np
 
 from l3dali.codec import (
     DEFAULT_MAX_PIXELS,
-    MAX_PIXELS,
     SAMPLE_SCALARS,
     strip_exif_prefix,
     unsupported_samples,
@@ -37,26 +34,16 @@ from l3dali.images.geometry import (
 )
 from l3dali.images.headers import (
     MAX_METADATA_BYTES,
-    MOST_PARTS,
-    MOST_SMALL_PARTS,
     ImageError,
-    behind_padding,
+    boxes,
     check_end_of_jpeg,
-    check_jpeg2000,
-    jpeg2000_extra_samples,
-    jpeg2000_icc,
-    jpeg2000_palette,
     jpeg2000_start,
-    jpeg_icc,
-    open_netpbm,
     open_tiff,
     read_header,
-    read_jpegxl_header,
     unreadable,
-    up_to,
 )
 from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP, Palette, Picture
-from l3dali.images.tiff_exif import descriptive_exif
+from l3dali.images.tiff_directories import damaged_tags, descriptive_exif, entries_at
 from l3dali.metadata import (
     EXTRA_SAMPLES,
     KEPT_PNG_CHUNKS,
@@ -69,7 +56,6 @@ from l3dali.metadata import (
     extra_samples,
     metadata_of_png,
     metadata_of_tiff,
-    tiff_item_bytes,
     tiff_of_metadata,
     without_geometry,
 )
@@ -84,6 +70,7 @@ if TYPE_CHECKING:
 
     from l3dali.codec import Image
     from l3dali.images.headers import Format, Header
+    from l3dali.images.tiff_directories import Entries
 
 __all__ = ["IMAGE_SUFFIXES", "READ_SUFFIXES", "read_picture", "unread_images"]
 
@@ -93,7 +80,6 @@ READ_SUFFIXES = frozenset(
 )
 IMAGE_SUFFIXES = READ_SUFFIXES | {".avif", ".exr", ".gif", ".heic", ".heif", ".ico", ".tga"}
 
-_MOST_SHRUNK_SIDE = 2**20  # of which Pillow takes 48 bytes and more for each pixel
 _UNREAD_SUFFIXES = IMAGE_SUFFIXES - READ_SUFFIXES
 # Of archives and records that nothing here reads.
 _HOLDERS = {".7z", ".rar", ".h5", ".hdf5", ".mdb", ".rec", ".beton", ".pq", ".feather"}
@@ -131,15 +117,11 @@ def read_picture(
 
     Args:
         data: the bytes of the file.
-        palette: whether palette images become colours or keep the numbers of their entries, and
-            gray of 1, 2 or 4 bits its own with them.
-        labels: samples are numbers of classes: as with palette="index", and `max_side` blends
-            nothing.
-        orient: turn the image as its EXIF orientation asks, and clear that.
-        max_side: make larger images smaller, to that many pixels on the longer side. Colours are
-            antialiased; labels, palette entries, and all samples beside a value for no data are
-            taken from the nearest pixel.
-        max_pixels: refuse images of more, before anything is decoded.
+        palette: as in `transcode`.
+        labels: as in `transcode`.
+        orient: as in `transcode`.
+        max_side: as in `transcode`.
+        max_pixels: as in `transcode`.
         keep_text: keep text and resolution of a PNG, in `metadata`.
         refuse_labels: refuse to make an image smaller that looks like a label map, gray or of a
             palette, where nothing says that it is one.
@@ -161,19 +143,13 @@ def read_picture(
             raise ValueError(f"max_side is at least 1, not {max_side}")
     header = header or read_header(data)
     header.check_pixels(max_pixels)
-    longer = max(header.width, header.height)
-    if max_side is not None and longer > max(max_side, _MOST_SHRUNK_SIDE):
-        raise ImageError(
-            f"a side of {longer} pixels: max_side, in the command --max-side, makes images smaller "
-            f"of up to {_MOST_SHRUNK_SIDE}"
-        )
     try:
-        with _remarks.kept() as remarks:
+        with _kept_remarks() as remarks:
             picture = _READERS[header.format](data, "index" if labels else palette)
         if remarks:
-            picture = replace(picture, remarks=tuple(dict.fromkeys(remarks)))
+            picture = replace(picture, remarks=(*picture.remarks, *dict.fromkeys(remarks)))
         if keep_text and header.format == "png":
-            picture = replace(picture, metadata=metadata_of_png(_png_texts(data, picture)))
+            picture = replace(picture, metadata=metadata_of_png(_png_texts(data)))
         _check_metadata(picture)
         if orient:
             pixels, exif = upright(picture.pixels, picture.exif)
@@ -213,33 +189,26 @@ def read_picture(
     return picture if pixels is picture.pixels else replace(picture, pixels=pixels)
 
 
-class _Remarks(logging.Filter):
-    """Keeps what imagecodecs would log, for whoever knows the file's name."""
+@contextmanager
+def _kept_remarks() -> Iterator[list[str]]:
+    """Collects what imagecodecs logs in this thread, for the caller, who knows the file's name."""
+    remarks: list[str] = []
+    thread = threading.get_ident()
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._of_thread = threading.local()
-
-    @contextmanager
-    def kept(self) -> Iterator[list[str]]:
-        logging.getLogger("imagecodecs").addFilter(self)
-        remarks: list[str] = []
-        self._of_thread.remarks = remarks
-        try:
-            yield remarks
-        finally:
-            del self._of_thread.remarks
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        remarks: list[str] | None = getattr(self._of_thread, "remarks", None)
-        is_noise = _SAID_OF_SOUND_FILES in record.getMessage()
-        if remarks is not None and not is_noise:
+    def keep(record: logging.LogRecord) -> bool:
+        if record.thread == thread and _SAID_OF_SOUND_FILES not in record.getMessage():
             remarks.append(record.getMessage())
-        return remarks is None
+        return record.thread != thread
+
+    logger = logging.getLogger("imagecodecs")
+    logger.addFilter(keep)
+    try:
+        yield remarks
+    finally:
+        logger.removeFilter(keep)
 
 
 _SAID_OF_SOUND_FILES = "Interlace handling should be turned on"  # libpng, to imagecodecs
-_remarks = _Remarks()
 
 
 def _check_metadata(picture: Picture) -> None:
@@ -255,25 +224,17 @@ def _check_metadata(picture: Picture) -> None:
 
 
 def _read_png(data: bytes, palette: Palette) -> Picture:
+    from PIL import PngImagePlugin
+
     chunks = _png_chunks(data)
-    data = png_without_texts(data)
-    pixels = _png_pixels(data)
     if b"acTL" in chunks:
         raise ImageError("an animation; L3 holds single images")
     is_palette = chunks[b"IHDR"][9] == 3
-    app1 = _png_block(chunks, _RAW_APP1) or b""
     picture = Picture(
-        pixels,
-        icc=_png_icc(chunks.get(b"iCCP")),
-        exif=strip_exif_prefix(
-            chunks.get(b"eXIf")
-            or _png_block(chunks, _RAW_EXIF)
-            or (app1 if app1.startswith(b"Exif\0\0") else None)
-        ),
-        xmp=_png_xmp(chunks.get(b"iTXt"))
-        or _png_block(chunks, PNG_XMP)
-        or _png_block(chunks, _RAW_XMP)
-        or (app1[len(_APP1_XMP) :] if app1.startswith(_APP1_XMP) else None),
+        _png_pixels(data),
+        icc=_inflated(chunks.get(b"iCCP", b"").partition(b"\0")[2][1:]),
+        exif=strip_exif_prefix(chunks.get(b"eXIf")),
+        xmp=_png_xmp(chunks.get(PNG_XMP)),
         expanded=is_palette and palette == "rgb",
     )
     if not is_palette:
@@ -281,8 +242,10 @@ def _read_png(data: bytes, palette: Palette) -> Picture:
         return _with_numbers(picture, bits) if palette == "index" and bits < 8 else picture
     if palette == "rgb":
         return picture
-    bare = _png_of(data, (b"IHDR", b"PLTE", b"IDAT", b"IEND").__contains__)
-    with _open_with_pillow(bare) as image:  # Pillow fails for others that libpng passes over.
+    # Pillow fails for other chunks that libpng ignores.
+    needed = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
+    bare = b"".join(data[at:end] for kind, at, end in _png_parts(data) if kind in needed)
+    with PngImagePlugin.PngImageFile(io.BytesIO(PNG_SIGNATURE + bare)) as image:
         numbers = np.array(image)
     return replace(
         picture, pixels=numbers, palette=_rgba(chunks[b"PLTE"], chunks.get(b"tRNS", b""))
@@ -315,42 +278,15 @@ def _png_pixels(data: bytes) -> Image:
     raise ImageError("a damaged PNG")
 
 
-_MOST_OF_A_KIND = 16  # The first sound one counts.
-
-
-def png_without_texts(data: bytes) -> bytes:
-    """A PNG for libpng, which would unpack a thousand texts to up to 8 MB each, and keep them.
-
-    And without chunks that are repeated often, for it may warn of each.
-    """
-    counts = Counter[bytes]()
-
-    def is_kept(kind: bytes) -> bool:
-        counts[kind] += kind != b"IDAT"
-        return kind not in (b"zTXt", b"iTXt") and counts[kind] <= _MOST_OF_A_KIND
-
-    return _png_of(data, is_kept)
-
-
-def _png_of(data: bytes, is_kept: Callable[[bytes], bool]) -> bytes:
-    """A PNG of some kinds of its chunks, and of what is behind the last whole one."""
-    parts = []
-    start = 0
-    for kind, at, end in _png_parts(data):
-        if not is_kept(kind):
-            parts.append(data[start:at])
-            start = end
-    return b"".join([*parts, data[start:]]) if parts else data
-
-
 def _png_parts(data: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Of each chunk of a PNG up to IEND its type, where it begins, and where it should end."""
-    pixels = up_to(MOST_SMALL_PARTS, "chunks of pixels")
-    others = up_to(MOST_PARTS, "chunks without pixels")  # libpng may warn of each
+    """Yields the type of each chunk of a PNG up to IEND, and where it begins and ends.
+
+    Raises:
+        ImageError: the file was cut; libpng does not look at what follows the pixels.
+    """
     at, kind = len(PNG_SIGNATURE), b""
     while at + 12 <= len(data) and kind != b"IEND":
         size, kind = struct.unpack_from(">I4s", data, at)
-        next(pixels if kind == b"IDAT" else others)
         yield kind, at, (at := at + 12 + size)
     if kind != b"IEND" or at > len(data):
         raise ImageError("cannot be read: the file ends too early")
@@ -374,41 +310,85 @@ def _with_extra_samples(picture: Picture, kinds: Sequence[int]) -> Picture:
 
 
 def _read_jpeg(data: bytes, palette: Palette) -> Picture:
+    from PIL import JpegImagePlugin
+
     check_end_of_jpeg(data)
-    return _read_with_pillow(data, palette)
+    with JpegImagePlugin.JpegImageFile(io.BytesIO(data)) as image:
+        return _picture_of(image, palette)
 
 
 def _read_webp(data: bytes, palette: Palette) -> Picture:
-    try:
-        return _read_with_pillow(data, palette)
-    except OSError:
-        if int.from_bytes(data[4:8], "little") + 8 > len(data):
-            raise ImageError("cannot be read: the file ends too early") from None
-        raise
+    from PIL import WebPImagePlugin
 
-
-def _read_with_pillow(data: bytes, palette: Palette) -> Picture:
-    with _open_with_pillow(data) as image:
-        # Of an MPO, readers of JPEG know the first image alone, which Pillow opens at.
-        if image.format != "MPO" and getattr(image, "n_frames", 1) > 1:
+    with WebPImagePlugin.WebPImageFile(io.BytesIO(data)) as image:
+        if image.n_frames > 1:
             raise ImageError("several images in one file; L3 holds single images")
-        is_jpeg = image.format in ("JPEG", "MPO")
-        picture = Picture(
-            np.array(image),
-            icc=(jpeg_icc(data) if is_jpeg else None) or image.info.get("icc_profile"),
-            exif=strip_exif_prefix(image.info.get("exif")),
-            xmp=image.info.get("xmp"),
-        )
-        if image.mode == "P":
-            if palette == "index":
-                return replace(picture, palette=bytes(image.getpalette("RGBA") or []))
-            return replace(picture, pixels=np.array(image.convert("RGB")), expanded=True)
-        if image.mode == "1":
-            picture = replace(picture, pixels=np.array(image.convert("L")))
-            return _with_numbers(picture, 1) if palette == "index" else picture
-        if image.mode not in ("L", "LA", "RGB", "RGBA"):
-            raise ImageError(f"{image.mode} images are not supported; convert to RGB or gray")
-        return picture
+        return _picture_of(image, palette)
+
+
+def _picture_of(image: PIL.Image.Image, palette: Palette) -> Picture:
+    """The pixels that Pillow gives, and the metadata."""
+    picture = Picture(
+        np.array(image),
+        icc=image.info.get("icc_profile"),
+        exif=strip_exif_prefix(image.info.get("exif")),
+        xmp=image.info.get("xmp"),
+    )
+    if image.mode == "P":
+        if palette == "index":
+            return replace(picture, palette=bytes(image.getpalette("RGBA") or []))
+        return replace(picture, pixels=np.array(image.convert("RGB")), expanded=True)
+    if image.mode == "1":
+        picture = replace(picture, pixels=np.array(image.convert("L")))
+        return _with_numbers(picture, 1) if palette == "index" else picture
+    if image.mode not in ("L", "LA", "RGB", "RGBA"):
+        raise ImageError(f"{image.mode} images are not supported; convert to RGB or gray")
+    return picture
+
+
+def _read_bmp(data: bytes, palette: Palette) -> Picture:
+    import PIL
+    from PIL import BmpImagePlugin
+
+    at, header_bytes = struct.unpack_from("<2I", data, 10)
+    bits, compression = struct.unpack_from("<HI", data, 28) if header_bytes >= 40 else (0, 0)
+    if compression in (1, 2) and (int(PIL.__version__.split(".")[0]) < 13 or at % 2):
+        # Older versions, and each one for pixels at an odd place, give other pixels.
+        raise ImageError("a BMP in RLE needs Pillow 13, and its pixels at an even place")
+    if compression == 3 and bits in (16, 32):
+        masks = struct.unpack_from("<4I", data, 54)[: 4 if header_bytes >= 56 else 3]
+        if any(masks) and tuple(filter(None, masks)) not in _BMP_USUAL_MASKS:
+            return _read_bmp_by_masks(data, bits, masks)
+    with BmpImagePlugin.BmpImageFile(io.BytesIO(data)) as image:
+        if image.mode not in ("1", "L") or bits in (0, 1 if image.mode == "1" else 8):
+            return _picture_of(image, palette)
+    # Pillow takes its palette for gray of as many bits as that would have.
+    palette_at = 14 + header_bytes
+    blue, green, red = data[palette_at : palette_at + 3]
+    data = data[:palette_at] + b"\1\2\3" + data[palette_at + 3 :]
+    with BmpImagePlugin.BmpImageFile(io.BytesIO(data)) as image:
+        image.load()
+        image.putpalette([red, green, blue, *(image.getpalette() or [])[3:]])
+        return _picture_of(image, palette)
+
+
+_BMP_USUAL_MASKS = ((0xF800, 0x07E0, 0x001F), (0x7C00, 0x03E0, 0x001F))  # of 16 bits, for Pillow
+
+
+def _read_bmp_by_masks(data: bytes, bits: int, masks: Sequence[int]) -> Picture:
+    (at,) = struct.unpack_from("<I", data, 10)
+    width, height = struct.unpack_from("<2i", data, 18)
+    columns = -(-width * bits // 32) * 32 // bits  # Rows are padded to 32 bits.
+    pixels = np.frombuffer(data, f"<u{bits // 8}", columns * abs(height), at)
+    pixels = pixels.reshape(abs(height), columns)[:: -1 if height > 0 else 1, :width]
+    if not all(masks[:3]):
+        raise ImageError("a BMP without masks of red, green and blue is not supported")
+    bands = []
+    for mask in filter(None, masks):
+        lowest = mask & -mask
+        numbers = (pixels & mask) // lowest
+        bands.append(np.rint(numbers * (255 / (mask // lowest))).astype(np.uint8))
+    return Picture(np.stack(bands, axis=-1))
 
 
 def _read_tiff(data: bytes, palette: Palette) -> Picture:
@@ -416,20 +396,20 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
 
     with open_tiff(data) as page:
         pixels, entries = _tiff_pixels(data, page, palette)
-        icc, xmp = (_stored_tag(data, page, code) for code in (_TIFF_ICC, TIFF_XMP))
+        tags = entries_at(data, page.parent.tiff, page.offset, _READ_TIFF_TAGS)
         is_few_bits = page.bitspersample in (1, 2, 4) and page.photometric != PHOTOMETRIC.PALETTE
         is_unscaled = palette == "index" and is_few_bits
-        numbers_stay = entries is not None or is_unscaled
-        metadata = _tiff_metadata(data, page, keeps_numbers=numbers_stay)
+        metadata = _tiff_metadata(tags, page, keeps_numbers=entries is not None or is_unscaled)
         picture = Picture(
             pixels,
-            icc=None if icc is None else icc.data,
+            icc=tags.get(_TIFF_ICC, (0, 0, None))[2],
             exif=descriptive_exif(data, page),
             palette=entries,
             expanded=entries is None and page.photometric == PHOTOMETRIC.PALETTE,
-            xmp=None if xmp is None else xmp.data,
+            xmp=tags.get(TIFF_XMP, (0, 0, None))[2],
             metadata=metadata,
             has_alpha=extra_samples(metadata) is None,
+            remarks=tuple(_tiff_remarks(data, page)),
         )
         if not is_unscaled:
             return picture
@@ -439,11 +419,20 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
         return _with_numbers(picture, page.bitspersample, bands)
 
 
+def _tiff_remarks(data: bytes, page: tifffile.TiffPage) -> Iterator[str]:
+    """What is left out beside the pixels."""
+    if tags := damaged_tags(data, page.parent.tiff, page.offset):
+        yield f"damaged metadata is left out: TIFF tags {', '.join(map(str, tags))}"
+    pages = page.parent.pages
+    if len(pages) > 1 and any(each.aspage().is_mask for each in pages):
+        yield "a transparency mask is left out"
+
+
 _ALPHA = 2  # among EXTRA_SAMPLES; not premultiplied
 _TIFF_DESCRIPTION = 270
 _TIFF_NO_DATA = 42113
-_TIFF_NEVER_ZERO = (277, 339)  # the number of samples, and whether they have signs
 _TIFF_ICC = 34675
+_READ_TIFF_TAGS = KEPT_TIFF_TAGS | {_TIFF_ICC, TIFF_XMP}
 _TIFF_TYPE_NAMES = {number: name for name, (number, _) in TIFF_TYPES.items()}
 
 
@@ -452,13 +441,20 @@ _TIFFFILE_SHAPE = re.compile(r'shape=\([\d, ]+\)|\{"shape": \[[\d, ]*\](, "trunc
 
 
 def _tiff_metadata(
-    data: bytes, page: tifffile.TiffPage, *, keeps_numbers: bool
+    entries: Entries, page: tifffile.TiffPage, *, keeps_numbers: bool
 ) -> dict[str, Any] | None:
     """The tags of a page that are kept; `keeps_numbers`: of palette entries or few bits."""
     from tifffile import PHOTOMETRIC
 
-    found = {code: _tiff_tag(data, page, code) for code in KEPT_TIFF_TAGS}
-    tags = {code: tag for code, tag in found.items() if tag is not None}
+    tags = {}
+    for code in KEPT_TIFF_TAGS & entries.keys():
+        number, _, values = entries[code]
+        if name := _TIFF_TYPE_NAMES.get(number):
+            if page.parent.byteorder == ">":
+                item_bytes = struct.calcsize(TIFF_TYPES[name][1])
+                items = np.frombuffer(values, np.uint8).reshape(-1, item_bytes)
+                values = items[:, ::-1].tobytes()
+            tags[code] = TiffTag(name, values)
     if sum(len(tag.data) for tag in tags.values()) > MAX_METADATA_BYTES:
         raise ImageError(f"TIFF tags of more than {MAX_METADATA_BYTES >> 20} MiB")
     if all(tags.get(code) in (None, tag) for code, tag in NO_RESOLUTION.items()):
@@ -487,69 +483,12 @@ def _extra_samples(page: tifffile.TiffPage) -> list[int]:
     return (told + [0] * count)[:count]
 
 
-def _tiff_tag(data: bytes, page: tifffile.TiffPage, code: int) -> TiffTag | None:
-    """A tag with the bytes of its values; None if it is absent or damaged, or of another type."""
-    tag = _stored_tag(data, page, code)
-    if tag is None or page.parent.byteorder == "<":
-        return tag
-    return TiffTag(tag.type, _swapped(tag.data, struct.calcsize(TIFF_TYPES[tag.type][1])))
-
-
-def _stored_tag(data: bytes, page: tifffile.TiffPage, code: int) -> TiffTag | None:
-    """The same, with the bytes in the file's order."""
-    tag = page.tags.get(code)
-    name = None if tag is None else _TIFF_TYPE_NAMES.get(int(tag.dtype))
-    if tag is None or name is None:
-        return None
-    size = tag.count * tiff_item_bytes(name)
-    if size > MAX_METADATA_BYTES:
-        raise ImageError(f"TIFF tag {code} has more than {MAX_METADATA_BYTES >> 20} MiB")
-    value = data[tag.valueoffset : tag.valueoffset + size]
-    return TiffTag(name, value) if value and len(value) == size else None
-
-
-def _swapped(data: bytes, item_bytes: int) -> bytes:
-    return np.frombuffer(data, np.uint8).reshape(-1, item_bytes)[:, ::-1].tobytes()
-
-
-_MOST_AXES = 64  # of an array of NumPy
-_STK_PLANES = 33629  # the tag UIC2, which has a row for each
-_NIH_HEADER = 43314
-
-
-def _check_tiff_frames(data: bytes, page: tifffile.TiffPage) -> None:
-    """Refuses several images behind one directory: of ImageJ, MetaMorph, NIH Image, tifffile."""
-    count = 1
-    if page.is_stk and _STK_PLANES in page.tags:
-        count = page.tags[_STK_PLANES].count
-    elif page.is_nih:
-        count = max(1, *struct.unpack_from(">h", data, page.tags[_NIH_HEADER].valueoffset + 260))
-    elif found := re.search(r"^images=(\d+)", page.imagej_description or "", re.MULTILINE):
-        count = int(found[1])
-    elif found := re.search(r"shape\W+([\d, ]+)", page.shaped_description or ""):
-        sides = found[1].split(",")[:_MOST_AXES]
-        samples = math.prod(int(side) for side in sides if side.strip())
-        count = samples // math.prod(page.shape)
-    if count <= 1:
-        return
-    # Other tools keep the text where they cut the image. They may write the directory behind it.
-    behind = len(data) - page.nbytes - page.dataoffsets[0] if page.is_contiguous else 0
-    is_cut = behind < (count - 1) * page.nbytes
-    is_one = is_cut and (behind <= 1 or page.offset > page.dataoffsets[0])
-    if page.is_stk or page.is_nih or not is_one:
-        raise ImageError("several images in one file; L3 holds single images")
-
-
 def _value_of_missing(page: tifffile.TiffPage) -> int:
     """The value of strips and tiles that GDAL has not stored; tifffile takes some for too large."""
-    if page.dtype is None or page.dtype.kind not in "iub":
-        return 0  # refused when it is read
-    text = page.tags.valueof(_TIFF_NO_DATA, "0")
-    half = 1 << page.bitspersample - 1
-    low, high = (-half, half - 1) if page.dtype.kind == "i" else (0, 2 * half - 1)
     try:
-        value = float(text)
-        if low <= value <= high and value.is_integer():
+        value = float(page.tags.valueof(_TIFF_NO_DATA, "0"))
+        limits = np.iinfo(page.dtype)
+        if limits.min <= value <= limits.max and value.is_integer():
             return int(value)
     except (TypeError, ValueError):
         pass
@@ -562,12 +501,19 @@ def _tiff_pixels(
     from tifffile import PHOTOMETRIC
 
     _check_tiff_samples(page)
-    _check_tiff_frames(data, page)
+    # A description may say that more follow behind one directory, as tifffile and ImageJ have it.
+    is_told = page.description and len(page.parent.pages) == 1
+    if is_told and math.prod(page.parent.series[0].shape) > math.prod(page.shape):
+        raise ImageError("several images in one file; L3 holds single images")
     if 0 in page.databytecounts:
         page.nodata = _value_of_missing(page)
-    pixels = page.asarray()
     if page.axes == "SYX":
-        pixels = np.moveaxis(pixels, 0, -1)
+        # A plane of JPEG is gray; tifffile would have it decoded as colours are.
+        page.photometric, photometric = PHOTOMETRIC.MINISBLACK, page.photometric
+        pixels = np.moveaxis(page.asarray(), 0, -1)
+        page.photometric = photometric
+    else:
+        pixels = page.asarray()
     if page.photometric == PHOTOMETRIC.PALETTE and page.colormap is not None:
         colors = _tiff_colors(page.colormap)
         pixels = pixels.astype(np.uint8) if pixels.dtype == bool else pixels
@@ -596,11 +542,6 @@ def _check_tiff_samples(page: tifffile.TiffPage) -> None:
     """Refuses a page but where its samples, as tifffile gives them, are what L3 takes them for."""
     from tifffile import COMPRESSION, EXTRASAMPLE, PHOTOMETRIC, PLANARCONFIG, SAMPLEFORMAT
 
-    for tag in _TIFF_NEVER_ZERO:
-        if not np.all(page.tags.valueof(tag, 1)):
-            raise ImageError(f"a damaged TIFF: tag {tag} is 0")
-    if page.planarconfig not in (PLANARCONFIG.CONTIG, PLANARCONFIG.SEPARATE):
-        raise ImageError(f"a damaged TIFF: a planar configuration of {page.planarconfig}")
     if EXTRASAMPLE.ASSOCALPHA in page.extrasamples:
         raise ImageError("premultiplied alpha is not supported")
     if page.predictor != 1 and page.compression in (COMPRESSION.NONE, COMPRESSION.PACKBITS):
@@ -643,29 +584,19 @@ def _tiff_colors(colormap: Image) -> Image:
     return high.astype(np.uint8) if not low.any() or np.array_equal(low, high) else colors
 
 
-_NETPBM_NEXT = re.compile(rb"P[1-7]\s")
 _PAM_TYPES = {"", "BLACKANDWHITE", "GRAYSCALE", "RGB"}
 _PAM_TYPES |= {f"{name}_ALPHA" for name in _PAM_TYPES if name}
 
 
 def _read_netpbm(data: bytes, palette: Palette) -> Picture:
-    with open_netpbm(data) as file:
-        if file.axes not in ("YX", "YXS"):
-            raise ImageError("several images in one file; L3 holds single images")
+    import netpbmfile
+
+    with netpbmfile.NetpbmFile(io.BytesIO(data)) as file:
         if file.magicnumber == "P7" and file.tupltype not in _PAM_TYPES:
             raise ImageError(f"PAM of tuple type {file.tupltype} is not supported")
         pixels = np.asarray(file.asarray())
         depth = (file.depth,) if file.depth > 1 else ()
-        # netpbmfile counts by the size of the first, in digits by their number.
-        one = pixels.shape == (file.height, file.width, *depth)
-        row_bytes = -(-file.width // 8) if file.magicnumber == "P4" else pixels[:1].nbytes
-        if file.magicnumber in ("P1", "P2", "P3"):
-            at = data.find(b"P", file.dataoffset)
-            text = b"" if at < 0 else re.sub(rb"#[^\r\n]*", b"", data[file.dataoffset :])
-            behind = text[max(0, text.find(b"P")) :]
-        else:
-            behind = data[file.dataoffset + file.height * row_bytes :]
-        if not one or _NETPBM_NEXT.match(behind, behind_padding(behind, 0, b" \t\n\r\f\v")):
+        if pixels.shape != (file.height, file.width, *depth):
             raise ImageError("several images in one file; L3 holds single images")
         if pixels.dtype == bool:  # PBM counts ink. Its PAM variant has samples, 0 and 1.
             pixels = np.where(pixels, np.uint8(0), np.uint8(255))
@@ -679,41 +610,86 @@ def _read_netpbm(data: bytes, palette: Palette) -> Picture:
 def _read_jpegxl(data: bytes, palette: Palette) -> Picture:
     import imagecodecs
 
-    header = read_jpegxl_header(data)
-    if header.animation:
-        raise ImageError("an animation; L3 holds single images")
-    if not header.plain:
-        raise ImageError(
-            "a JPEG XL with premultiplied alpha, alpha of more bits than the colours, or other or "
-            "several extra channels is not supported"
-        )
     return Picture(imagecodecs.jpegxl_decode(data))
 
 
 def _read_jpeg2000(data: bytes, palette: Palette) -> Picture:
     import imagecodecs
 
-    check_jpeg2000(data)
-    data, icc = jpeg2000_icc(data)
-    found = jpeg2000_palette(data)
-    if found is None or palette == "rgb":
-        picture = Picture(imagecodecs.jpeg2k_decode(data), icc=icc, expanded=found is not None)
-        channels = math.prod(picture.pixels.shape[2:])
-        return _with_extra_samples(picture, jpeg2000_extra_samples(data, channels))
-    entries, is_plain = found
-    numbers = imagecodecs.jpeg2k_decode(data[jpeg2000_start(data) :])  # The boxes make colours.
-    (count,) = struct.unpack_from(">H", entries)
-    is_kept = is_plain and entries[2:6] == b"\3\7\7\7" and 1 <= count <= 256
-    if not is_kept or numbers.ndim != 2 or numbers.dtype != np.uint8:
-        raise ImageError("a palette that is not RGB of 8 bits cannot be kept; make colours of it")
-    return Picture(numbers, icc=icc, palette=_rgba(entries[6 : 6 + 3 * count], b""))
+    start = jpeg2000_start(data)
+    _check_jpeg2000_tiles(data[start:])
+    found: dict[bytes, tuple[int, int]] = {}
+    for kind, at, end in boxes(data[:start], (b"jp2h", b"jplh", b"cgrp")):
+        found.setdefault(kind, (at, end))  # Decoders ignore further ones.
+    icc = None
+    is_gray = False
+    if b"colr" in found:
+        at, end = found[b"colr"]
+        method, space = data[at], data[at + 3 : at + 7]
+        if method in (2, 3):
+            # By a profile the decoder would turn samples into sRGB: it gets a number instead.
+            icc, space = data[at + 3 : end], _JPEG2000_SPACES.get(data[at + 19 : at + 23], b"")
+            data = data[:at] + b"\1\0\0" + space + data[at + 7 :]
+        if method not in (1, 2, 3) or space not in _JPEG2000_COLORS:
+            raise ImageError("JPEG 2000 of colours that are not gray, RGB or YCbCr")
+        is_gray = space == _JPEG2000_SPACES[b"GRAY"]
+    # By channel 0 of colours, 1 of alpha, 2 of what is premultiplied (ISO 15444-1, I.5.3.6).
+    uses = data[slice(*found.get(b"cdef", (0, 0)))][2:]
+    use_of = {channel: use for channel, use, _ in struct.iter_unpack(">3H", uses)}
+    if 2 in use_of.values():
+        raise ImageError("premultiplied alpha is not supported")
+    if b"pclr" in found and palette == "index":
+        raise ImageError("the palette of a JPEG 2000 cannot be kept; make colours of it")
+    pixels = imagecodecs.jpeg2k_decode(data)
+    picture = Picture(pixels, icc=icc, expanded=b"pclr" in found)
+    channels = math.prod(pixels.shape[2:])
+    if channels not in (2, 4):
+        return picture
+    colors = 1 if is_gray else channels - 1
+    if sorted(use_of.values()) == [0] * colors + [1]:  # OpenJPEG puts the colours before alpha.
+        return picture
+    kinds = [_ALPHA * (use_of.get(channel) == 1) for channel in range(colors, channels)]
+    return _with_extra_samples(picture, kinds)
+
+
+# How boxes name colours: by a number of RGB, gray or YCbCr, of which the decoder makes RGB, or 0,
+# OpenJPEG's for samples without a space; or by a profile, which has a name of its own.
+_JPEG2000_COLORS = tuple(bytes([0, 0, 0, number]) for number in (0, 16, 17, 18))
+_JPEG2000_SPACES = {b"RGB ": _JPEG2000_COLORS[1], b"GRAY": _JPEG2000_COLORS[2]}
+
+
+def _check_jpeg2000_tiles(stream: bytes) -> None:
+    """Truncation check of a codestream: OpenJPEG makes black pixels of tiles that are missing.
+
+    Raises:
+        ImageError: a tile, a part of one, or the end is missing.
+    """
+    right, bottom, _, _, width, height, left, top = struct.unpack_from(">8I", stream, 8)
+    tiles = -((left - right) // width) * -((top - bottom) // height)
+    at = 2
+    while at < len(stream) and stream[at : at + 2] != _JPEG2000_TILE:
+        at += 2 + int.from_bytes(stream[at + 2 : at + 4], "big")
+    found: dict[int, int] = {}
+    parts: dict[int, int] = {}  # how many parts a tile has; some of its parts may say 0
+    while stream[at : at + 2] == _JPEG2000_TILE:
+        tile, size, _, count = struct.unpack_from(">HI2B", stream, at + 4)
+        found[tile] = found.get(tile, 0) + 1
+        parts[tile] = max(parts.get(tile, 0), count)
+        at += size or len(stream)  # 0: to the end
+    if stream.rfind(_JPEG2000_END) < stream.rfind(_JPEG2000_TILE):
+        raise ImageError("cannot be read: a JPEG 2000 without an end behind its last tile")
+    if len(found) < tiles or any(found[tile] < count for tile, count in parts.items()):
+        raise ImageError("cannot be read: a JPEG 2000 without all tiles and their parts")
+
+
+_JPEG2000_TILE, _JPEG2000_END = b"\xff\x90", b"\xff\xd9"
 
 
 _READERS: dict[Format, Callable[[bytes, Palette], Picture]] = {
     "png": _read_png,
     "jpeg": _read_jpeg,
     "webp": _read_webp,
-    "bmp": _read_with_pillow,
+    "bmp": _read_bmp,
     "tiff": _read_tiff,
     "netpbm": _read_netpbm,
     "jpegxl": _read_jpegxl,
@@ -721,59 +697,34 @@ _READERS: dict[Format, Callable[[bytes, Palette], Picture]] = {
 }
 
 
-# Chunks of a PNG.
-
-# libpng passes over these where they come late.
+# libpng ignores these where they come late.
 _PNG_BEFORE_PIXELS = frozenset({b"PLTE", b"tRNS", b"iCCP", b"acTL", PNG_RESOLUTION})
 _PNG_KEPT = frozenset({b"IHDR", b"eXIf", *PNG_TEXTS, *_PNG_BEFORE_PIXELS})
-# Keywords of plain text that hold blocks: as of libvips, and in hexadecimal as of ImageMagick.
-_RAW_XMP = b"Raw profile type xmp\0"
-_RAW_EXIF = b"Raw profile type exif\0"  # which other readers know, too
-_RAW_APP1 = b"Raw profile type APP1\0"  # either of both, as in a JPEG
-_APP1_XMP = b"http://ns.adobe.com/xap/1.0/\0"
-_RAW_PROFILES = (_RAW_XMP, _RAW_EXIF, _RAW_APP1)
-_RAW_BYTES = 3 * MAX_METADATA_BYTES  # two a byte, and ends of lines
-_RAW_PROFILE = re.compile(rb"\n?[^\n]*\n\s*(\d{1,9})\s([0-9a-fA-F\s]*)")
 
 
 def _png_chunks(data: bytes) -> dict[bytes, bytes]:
-    """Chunks of a PNG that libpng has accepted: those that we use, as libpng judges them.
+    """The chunks of a PNG that we use, by type, as libpng takes them; XMP is under its keyword.
 
-    Of several of a kind the first counts, none behind IEND does, nor one with a wrong CRC. Of iTXt
-    there is that with XMP alone; of other texts those with blocks, by their keywords.
+    The first of a kind counts; those behind IEND or with a wrong CRC do not.
     """
     chunks: dict[bytes, bytes] = {}
     for kind, body in _sound_png_chunks(data, _PNG_KEPT):
         if kind == b"tRNS" and len(body) > len(chunks.get(b"PLTE", b"")) // 3:
             continue  # of a palette that is not there
-        if kind in (b"tEXt", b"zTXt"):
-            for keyword in (PNG_XMP, *_RAW_PROFILES):
-                if body.startswith(keyword):
-                    chunks.setdefault(keyword, kind + body[len(keyword) :])
-        elif kind != b"iTXt" or body.startswith(PNG_XMP):
+        if kind not in PNG_TEXTS:
             chunks.setdefault(kind, body)
+        elif body.startswith(PNG_XMP):
+            chunks.setdefault(PNG_XMP, kind + body[len(PNG_XMP) :])
     return chunks
 
 
-def _png_texts(data: bytes, picture: Picture) -> list[tuple[bytes, bytes]]:
-    """The chunks of text but XMP and what the picture has of them, and the first of resolution."""
-    chunks = _png_chunks(data)
-    taken = [PNG_XMP]
-    for keyword in _RAW_PROFILES:
-        block = _png_block(chunks, keyword)
-        if block and strip_exif_prefix(block.removeprefix(_APP1_XMP)) in (
-            picture.exif,
-            picture.xmp,
-        ):
-            taken.append(keyword)
-    texts: list[tuple[bytes, bytes]] = []
-    has_resolution = False
-    for kind, body in _sound_png_chunks(data, KEPT_PNG_CHUNKS):
-        again = kind == PNG_RESOLUTION and has_resolution
-        has_resolution |= kind == PNG_RESOLUTION
-        if not again and not body.startswith(tuple(taken)):
-            texts.append((kind, body))
-    return texts
+def _png_texts(data: bytes) -> list[tuple[bytes, bytes]]:
+    """The chunks of text but XMP, and the first of resolution."""
+    found = [
+        part for part in _sound_png_chunks(data, KEPT_PNG_CHUNKS) if not part[1].startswith(PNG_XMP)
+    ]
+    first = next((part for part in found if part[0] == PNG_RESOLUTION), None)
+    return [part for part in found if part[0] != PNG_RESOLUTION or part is first]
 
 
 def _sound_png_chunks(data: bytes, kinds: Collection[bytes]) -> Iterator[tuple[bytes, bytes]]:
@@ -787,48 +738,29 @@ def _sound_png_chunks(data: bytes, kinds: Collection[bytes]) -> Iterator[tuple[b
                 yield kind, body
 
 
-def _png_icc(body: bytes | None) -> bytes | None:
-    """The profile in an iCCP chunk; None if it is damaged, as libpng has it."""
-    if body is None or b"\0" not in body:
+def _png_xmp(text: bytes | None) -> bytes | None:
+    """The packet in a chunk of text, of which this is type and what follows the keyword.
+
+    None if it is damaged.
+    """
+    if text is None or text.startswith(b"tEXt"):
+        return text and text[4:]
+    if text.startswith(b"zTXt"):  # as libvips writes it
+        return _inflated(text[5:])
+    parts = text[6:].split(b"\0", 2)  # The packet is behind a language, and the keyword in it.
+    if len(parts) < 3 or text[4:6] > b"\1\0":
         return None
-    return _inflated(body[body.index(b"\0") + 2 :])
+    return _inflated(parts[2]) if text[4:5] == b"\1" else parts[2]
 
 
-def _png_xmp(body: bytes | None) -> bytes | None:
-    """The packet in an iTXt chunk that begins with `PNG_XMP`; None if it is damaged."""
-    if body is None:
-        return None
-    compressed, method = body[len(PNG_XMP) : len(PNG_XMP) + 1], body[len(PNG_XMP) + 1 :][:1]
-    _, *rest = body[len(PNG_XMP) + 2 :].split(b"\0", 2)  # behind language and keyword in it
-    if len(rest) != 2 or (compressed, method) not in ((b"\0", method), (b"\1", b"\0")):
-        return None
-    return _inflated(rest[1]) if compressed == b"\1" else rest[1]
-
-
-def _png_block(chunks: Mapping[bytes, bytes], keyword: bytes) -> bytes | None:
-    """The block in a chunk of plain text; None if there is none, or it is damaged."""
-    kind, text = chunks.get(keyword, b"")[:4], chunks.get(keyword, b"")[4:]
-    longest = MAX_METADATA_BYTES if keyword == PNG_XMP else _RAW_BYTES
-    block = _inflated(text[1:], longest) if kind == b"zTXt" else text or None
-    if block is None or keyword == PNG_XMP or len(block) > longest:
-        return block
-    if not (found := _RAW_PROFILE.fullmatch(block)):
-        return None
-    try:
-        block = bytes.fromhex(found[2].decode())
-    except ValueError:
-        return None
-    return block if len(block) == int(found[1]) else None
-
-
-def _inflated(data: bytes, longest: int = MAX_METADATA_BYTES) -> bytes | None:
+def _inflated(data: bytes) -> bytes | None:
     """What zlib has packed; None if it is damaged. Of more than is allowed, a byte more."""
     inflater = zlib.decompressobj()
     try:
-        result = inflater.decompress(data, longest + 1)
+        result = inflater.decompress(data, MAX_METADATA_BYTES + 1)
     except zlib.error:
         return None
-    return result if inflater.eof or len(result) > longest else None
+    return result if inflater.eof or len(result) > MAX_METADATA_BYTES else None
 
 
 def _rgba(colors: bytes, alpha: bytes) -> bytes:
@@ -837,62 +769,3 @@ def _rgba(colors: bytes, alpha: bytes) -> bytes:
     entries[:, :3] = np.frombuffer(colors, np.uint8).reshape(-1, 3)
     entries[: len(alpha), 3] = np.frombuffer(alpha, np.uint8)
     return entries.tobytes()
-
-
-_pillow_limit = threading.RLock()
-os.register_at_fork(
-    before=_pillow_limit.acquire,
-    after_in_parent=_pillow_limit.release,
-    after_in_child=_pillow_limit.release,
-)
-
-
-def _opened(data: bytes, formats: tuple[str, ...]) -> PIL.Image.Image:
-    """By Pillow without its limit, which is below a satellite scene; it is the program's own."""
-    from PIL import Image
-
-    with _pillow_limit:
-        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, MAX_PIXELS
-        try:
-            image = Image.open(io.BytesIO(data), formats=formats)
-            # What waits for the end of a row is copied with each block that is read.
-            image.decodermaxblock = max(image.decodermaxblock, 4 * image.width)
-            return image
-        finally:
-            Image.MAX_IMAGE_PIXELS = limit
-
-
-def _open_with_pillow(data: bytes) -> PIL.Image.Image:
-    if data[:2] == b"BM" and data[_BMP_COMPRESSION_AT : _BMP_COMPRESSION_AT + 1] in (b"\1", b"\2"):
-        data = _with_even_pixels(data)
-    # Others would be asked for what these refuse; some take any signature, and a size elsewhere.
-    image = _opened(data, ("PNG", "JPEG", "WEBP", "BMP"))
-    if image.format == "BMP" and image.mode in ("1", "L"):
-        (header_bytes,) = struct.unpack_from("<I", data, _BMP_HEADER)
-        (bits,) = struct.unpack_from("<H", data, _BMP_HEADER + (10 if header_bytes == 12 else 14))
-        if bits != (1 if image.mode == "1" else 8):
-            return _without_guess(data, _BMP_HEADER + header_bytes)
-    return image
-
-
-_BMP_PIXELS_AT, _BMP_COMPRESSION_AT = 10, 30  # where it says that
-_BMP_HEADER = 14  # behind the file's own
-
-
-def _with_even_pixels(data: bytes) -> bytes:
-    """A BMP in RLE whose runs are padded by places in the file too, as Pillow has it."""
-    (at,) = struct.unpack_from("<I", data, _BMP_PIXELS_AT)
-    if at % 2 == 0 or at >= len(data):
-        return data
-    told = struct.pack("<I", at + 1)
-    return data[:_BMP_PIXELS_AT] + told + data[_BMP_PIXELS_AT + 4 : at] + b"\0" + data[at:]
-
-
-def _without_guess(data: bytes, palette_at: int) -> PIL.Image.Image:
-    """A BMP whose palette Pillow takes for gray, of as many bits as that would have."""
-    blue, green, red = data[palette_at : palette_at + 3]
-    coloured = data[:palette_at] + b"\1\2\3" + data[palette_at + 3 :]
-    image = _opened(coloured, ("BMP",))
-    image.load()
-    image.putpalette([red, green, blue, *(image.getpalette() or [])[3:]])
-    return image

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ from l3dali.metadata import extra_samples, of_channels, png_of_metadata, tiff_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from typing_extensions import Buffer
 
@@ -46,6 +48,9 @@ def transcode(
     Pixels are kept as they are stored; so are ICC, EXIF, XMP, and the tags of GeoTIFF, resolution
     and description of a TIFF, in `metadata`. The same options give the same bytes
     as `l3 encode`.
+
+    Pillow, tifffile and imagecodecs decode the file in this process: what they promise of untrusted
+    files is promised here, beside `max_pixels`. `l3 convert` reads such files in limited processes.
 
     Args:
         data: the bytes of a PNG, TIFF, JPEG, WebP, BMP, netpbm, JPEG XL or JPEG 2000 file.
@@ -94,11 +99,8 @@ def fits_jpeg(picture: Picture) -> bool:
 def encode_jpeg(picture: Picture) -> bytes:
     """A JPEG file of quality 95, with ICC profile, EXIF and XMP.
 
-    Args:
-        picture: uint8 of shape (H, W) or (H, W, 3), which `fits_jpeg`.
-
     Raises:
-        ValueError: it does not.
+        ValueError: the picture is not one that `fits_jpeg`.
     """
     from PIL import Image
 
@@ -106,35 +108,19 @@ def encode_jpeg(picture: Picture) -> bytes:
         raise ValueError("no JPEG holds it")
     exif = b"Exif\0\0" + picture.exif if picture.exif else b""
     file = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(picture.pixels)).save(
-        file,
-        "JPEG",
-        quality=_JPEG_QUALITY,
-        icc_profile=picture.icc or b"",
-        exif=exif,
-        xmp=picture.xmp or b"",
-    )
+    metadata = {"icc_profile": picture.icc or b"", "exif": exif, "xmp": picture.xmp or b""}
+    image = Image.fromarray(np.ascontiguousarray(picture.pixels))
+    image.save(file, "JPEG", quality=_JPEG_QUALITY, **metadata)
     return file.getvalue()
 
 
-def encode_picture(
-    picture: Picture,
-    *,
-    labels: bool = False,
-    coding: codec.Coding = codec.DEFAULT_CODING,
-    effort: int = codec.DEFAULT_EFFORT,
-    threads: int = codec.DEFAULT_THREADS,
-    tile: tuple[int, int] | None = None,
-) -> bytes:
-    """Encodes a picture with all that goes with it; the options are those of `encode`.
+def encode_picture(picture: Picture, *, labels: bool = False, **options: Any) -> bytes:
+    """Encodes a picture with its metadata.
 
     Args:
         picture: what `read_picture` gives.
         labels: samples are numbers of classes; those of palette entries and few bits are anyway.
-        coding: as in `encode`.
-        effort: as in `encode`.
-        threads: as in `encode`.
-        tile: as in `encode`.
+        options: coding, effort, threads and tile as `encode` takes them.
 
     Raises:
         TypeError: an option is of a wrong type.
@@ -143,16 +129,13 @@ def encode_picture(
     return codec.encode(
         picture.pixels,
         layout="HWC",
-        coding=coding,
-        effort=effort,
-        threads=threads,
-        tile=tile,
         labels=labels or picture.has_numbers,
         icc=picture.icc,
         exif=picture.exif,
         palette=picture.palette,
         xmp=picture.xmp,
         metadata=picture.metadata,
+        **options,
     )
 
 
@@ -167,26 +150,13 @@ def decoded_picture(
         channels: those that were decoded; None are all. A profile and a palette say nothing of
             some, and metadata is that of these channels.
     """
-    metadata = None
     try:
-        metadata = info.metadata
+        metadata, is_damaged = info.metadata, info.palette_is_damaged
         tiff_of_metadata(metadata)
         png_of_metadata(metadata)
-        is_damaged = info.palette_is_damaged
     except ValueError:
         metadata, is_damaged = None, True
-    has_alpha = info.channels in (2, 4) and extra_samples(metadata) is None
-    if channels is not None:
-        metadata, misses_items = of_channels(metadata, channels, info.channels)
-        return Picture(
-            pixels,
-            exif=info.exif,
-            xmp=info.xmp,
-            metadata=metadata,
-            is_damaged=is_damaged or misses_items,
-            has_alpha=has_alpha and channels[-1] == info.channels - 1,
-        )
-    return Picture(
+    picture = Picture(
         pixels,
         icc=info.icc,
         exif=info.exif,
@@ -194,5 +164,14 @@ def decoded_picture(
         xmp=info.xmp,
         metadata=metadata,
         is_damaged=is_damaged,
-        has_alpha=has_alpha,
+        has_alpha=info.channels in (2, 4) and extra_samples(metadata) is None,
+    )
+    if channels is None:
+        return picture
+    return replace(
+        picture,
+        icc=None,
+        palette=None,
+        metadata=of_channels(metadata, channels, info.channels),
+        has_alpha=picture.has_alpha and channels[-1] == info.channels - 1,
     )

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from l3dali.codec import MAX_CHANNELS, MAX_PIXELS
-from l3dali.images.headers import ImageError, open_tiff
+from l3dali.images.headers import ImageError
 from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP
-from l3dali.images.tiff_exif import plain_exif_tags
+from l3dali.images.tiff_directories import plain_exif_tags
 from l3dali.metadata import (
     FLOATS,
     TIFF_TYPES,
@@ -32,7 +32,7 @@ from l3dali.metadata import (
 from l3dali.signatures import PNG_SIGNATURE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
     from typing import Any
 
     from l3dali.codec import Image
@@ -160,6 +160,7 @@ def _write_tiff(picture: Picture) -> bytes:
         extra = [2]
     else:
         extra = [0] * (channels - (3 if is_color else 1))
+    across, down, unit = (tags.pop(code, None) for code in NO_RESOLUTION)
     file = io.BytesIO()
     tifffile.imwrite(
         file,
@@ -169,19 +170,24 @@ def _write_tiff(picture: Picture) -> bytes:
         extrasamples=["unassalpha" if kind else "unspecified" for kind in extra] or None,
         compression="zlib",
         predictor=True,
+        resolution=(_fraction(across), _fraction(down)) if across or down else None,
+        resolutionunit=unit.data[0] if unit else None,  # Else it is an inch.
         iccprofile=picture.icc,
         metadata=None,
         byteorder="<",
         extratags=[
             *plain_exif_tags(picture.exif),
-            *(
-                (code, *_extratag(tag), True)
-                for code, tag in tags.items()
-                if code not in NO_RESOLUTION
-            ),
+            *((code, *_extratag(tag), True) for code, tag in tags.items()),
         ],
     )
-    return _with_resolution(file.getvalue(), tags)
+    return file.getvalue()
+
+
+def _fraction(tag: TiffTag | None) -> tuple[int, int]:
+    """A resolution as tifffile takes it; 1/1 without."""
+    is_fraction = tag is not None and tag.type == "RATIONAL"
+    numerator, denominator = struct.unpack("<2I", tag.data[:8]) if tag and is_fraction else (1, 1)
+    return numerator, denominator or 1
 
 
 def _extratag(tag: TiffTag) -> tuple[int, int, Any]:
@@ -191,32 +197,6 @@ def _extratag(tag: TiffTag) -> tuple[int, int, Any]:
     if not tag.type.endswith("RATIONAL"):  # Of the bytes of these it takes a half for a value.
         return number, count, tag.data
     return number, count, struct.unpack(f"<{2 * count}{letter}", tag.data)
-
-
-def _with_resolution(tiff: bytes, tags: Mapping[int, TiffTag]) -> bytes:
-    """The file with these tags in place of those that tifffile writes, as fractions it reduces."""
-    wanted = {code: tag for code, tag in tags.items() if code in NO_RESOLUTION}
-    if not wanted:
-        return tiff
-    wanted.setdefault(_RESOLUTION_UNIT, _INCH)
-    out = bytearray(tiff)
-    with open_tiff(tiff) as page:
-        layout = page.parent.tiff
-        for code, tag in wanted.items():
-            number, count, _ = _extratag(tag)
-            data = tag.data.ljust(layout.offsetsize, b"\0")
-            if len(data) > layout.offsetsize:
-                out += bytes(len(out) % 2)
-                data = struct.pack(layout.offsetformat, len(out))
-                out += tag.data
-            entry = struct.pack("<H", number) + struct.pack(layout.offsetformat, count) + data
-            at = page.tags[code].offset + 2
-            out[at : at + len(entry)] = entry
-    return bytes(out)
-
-
-_RESOLUTION_UNIT = 296
-_INCH = TiffTag("SHORT", struct.pack("<H", 2))  # where a TIFF does not say
 
 
 def _write_webp(picture: Picture) -> bytes:
