@@ -446,7 +446,7 @@ def test_tiff_that_does_not_say_where_its_tiles_are(code: int, count: int) -> No
     damaged = data[: at + 4] + struct.pack("<I", count) + data[at + 8 :]
     has_both = tiff(noise(1), extratags=[(269, "I", 1, 8, True)])
     has_both = has_both.replace(struct.pack("<HH", 269, 4), struct.pack("<HH", 324, 4))
-    for each, chunks in ((damaged, 4), (data[:-30], 4), (has_both, 1)):
+    for each, chunks in ((damaged, 4), (has_both, 1)):
         with pytest.raises(ImageError, match=f"where its {chunks} strips or tiles are"):
             read_picture(each)
 
@@ -1203,8 +1203,6 @@ def _bomb(image_format: str) -> bytes:
     side = struct.pack(">I", 30000)
     if image_format == "PNG":
         return _png(side + side + bytes([8, 2, 0, 0, 0]), bytes(99))
-    if image_format == "TIFF":
-        return _tiff_of_pages([None], t256=30000, t257=30000, t278=30000, t279=30000**2)
     if image_format == "PGM":
         return b"P5 30000 30000 255 " + bytes(99)
     data = saved(PIL.Image.fromarray(noise(3)), image_format)
@@ -1217,7 +1215,7 @@ def _bomb(image_format: str) -> bytes:
     return data[:at] + side + side + data[at + 8 :]
 
 
-@pytest.mark.parametrize("image_format", ["PNG", "TIFF", "PGM", "JPEG", "BMP", "JPEG2000"])
+@pytest.mark.parametrize("image_format", ["PNG", "PGM", "JPEG", "BMP", "JPEG2000"])
 def test_small_files_that_claim_much_are_refused(image_format: str) -> None:
     with pytest.raises(ImageError, match="30000 x 30000 pixels are more than the limit"):
         read_picture(_bomb(image_format))
@@ -1263,6 +1261,137 @@ def test_bands_count_for_the_limit_of_pixels(dtype: type) -> None:
     assert read_picture(data, max_pixels=3 * 9 * 13).pixels.shape == (9, 13, 9)
     with pytest.raises(ImageError, match=r"13 x 9 x 3 .* pixels are more than the limit of 350"):
         read_picture(data, max_pixels=3 * 9 * 13 - 1)
+
+
+@pytest.mark.parametrize(
+    ("image_format", "options"),
+    [
+        *((each, {}) for each in ("PNG", "JPEG", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000")),
+        ("TIFF", {"compression": "tiff_lzw"}),
+    ],
+)
+def test_one_message_for_files_that_end_too_early(
+    image_format: str, options: dict[str, Any]
+) -> None:
+    """Some were in NumPy's words, others in Pillow's or tifffile's."""
+    data = saved(PIL.Image.fromarray(noise(3, height=60, width=70)), image_format, **options)
+    with pytest.raises(ImageError, match=r"^cannot be read: the file ends too early$"):
+        read_picture(data[: len(data) * 2 // 3])
+
+
+@pytest.mark.parametrize("data", [b"P5 0 0 0 ", b"P6 9 9 0 abc", b"P7\nWIDTH\n", b"P4 -1 2 "])
+def test_damaged_netpbm_files_have_no_words_of_python(data: bytes) -> None:
+    with pytest.raises(ImageError, match=r"cannot be read: (0 x 0|the file)") as caught:
+        read_picture(data)
+    assert "Error" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("frames", "controls"), [(0, 0), (1, 0), (1, 1), (2**31, 0), (2, 2)])
+def test_png_of_one_frame_is_a_still(frames: int, controls: int) -> None:
+    ihdr, control = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), struct.pack(">5I2H2B", *range(9))
+    chunks = [(b"acTL", struct.pack(">II", frames, 0)), *[(b"fcTL", control)] * controls]
+    data = _png(ihdr, b"\0\5", *chunks)
+    if controls < 2:
+        assert read_picture(data).pixels.tolist() == [[5]]
+    else:
+        with pytest.raises(ImageError, match="an animation"):
+            read_picture(data)
+
+
+@pytest.mark.parametrize("is_top_down", [False, True])
+@pytest.mark.parametrize(
+    ("bits", "masks"),
+    [
+        (32, (0xFF, 0xFF00, 0xFF0000)),
+        (32, (0xFF00, 0xFF, 0xFF0000)),
+        (32, (0xFF00, 0xFF0000, 0xFF000000, 0xFF)),
+        (32, (0x3FF00000, 0xFFC00, 0x3FF)),
+        (16, (0xF00, 0xF0, 0xF)),
+        (16, (0x1F, 0x7E0, 0xF800)),
+        (16, (0x7C00, 0x3E0, 0x1F, 0x8000)),
+    ],
+)
+def test_bmp_with_masks(bits: int, masks: tuple[int, ...], is_top_down: bool) -> None:
+    """bmpsuite has such files among those that are good. Pillow ignored alpha of 16 bits."""
+    numbers = np.random.default_rng(0).integers(0, 2**32, (2, 3), np.uint64)
+    bands = [(numbers & mask) // (mask & -mask) for mask in masks]
+    right = [
+        np.rint(band * (255 / (mask // (mask & -mask))))
+        for band, mask in zip(bands, masks, strict=False)
+    ]
+    rows = (numbers % 2**bits).astype(f"<u{bits // 8}")
+    rows = rows if is_top_down else rows[::-1]
+    pixels = b"".join(row.tobytes().ljust(-(-3 * bits // 32) * 4, b"\0") for row in rows)
+    height = -2 if is_top_down else 2
+    head = struct.pack("<IiiHHIIiiII", 56, 3, height, 1, bits, 3, len(pixels), 0, 0, 0, 0)
+    head += struct.pack("<4I", *masks, *[0] * (4 - len(masks)))
+    start = 14 + len(head)
+    data = b"BM" + struct.pack("<IHHI", start + len(pixels), 0, 0, start) + head + pixels
+    assert np.array_equal(read_picture(data).pixels, np.stack(right, axis=-1))
+
+
+@pytest.mark.parametrize("kinds", [(4,), (1,), (4, 1, 5)])
+def test_tiff_with_a_mask(kinds: tuple[int, ...]) -> None:
+    """As GDAL writes it: it was taken for a second image."""
+    file = io.BytesIO()
+    with tifffile.TiffWriter(file) as writer:
+        writer.write(noise(3, height=32, width=48), photometric="rgb", metadata=None)
+        for kind in kinds:
+            small = np.ones((32, 48), bool)[:: 1 + kind % 2, :: 1 + kind % 2]
+            writer.write(small, photometric=4 if kind & 4 else 1, subfiletype=kind, metadata=None)
+    picture = read_picture(file.getvalue())
+    assert np.array_equal(picture.pixels, noise(3, height=32, width=48))
+    assert picture.remarks == (("a transparency mask is left out",) if 4 in kinds else ())
+
+
+@pytest.mark.parametrize("options", [{"rowsperstrip": 8}, {"tile": (16, 16)}])
+@pytest.mark.parametrize("predictor", [False, True])
+@pytest.mark.parametrize("compression", ["zlib", "zstd", "packbits"])
+def test_tiff_of_padded_strips(compression: str, predictor: bool, options: dict[str, Any]) -> None:
+    """libtiff has such a file among its tests: what is more than the rows need is ignored."""
+    if predictor and compression == "packbits":
+        return
+    data = tiff(
+        noise(1, height=24, width=16), compression=compression, predictor=predictor, **options
+    )
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        page = file.pages[0]
+        codec = page.compression
+        strips = [
+            data[at : at + size]
+            for at, size in zip(page.dataoffsets, page.databytecounts, strict=False)
+        ]
+        tags = (
+            page.tags[273 if "rowsperstrip" in options else 324],
+            page.tags[279 if "rowsperstrip" in options else 325],
+        )
+    places, sizes = [], []
+    for strip in strips:
+        longer = bytes(tifffile.TIFF.DECOMPRESSORS[codec](strip)) + b"more"
+        packed = bytes(tifffile.TIFF.COMPRESSORS[codec](longer))
+        places.append(len(data))
+        sizes.append(len(packed))
+        data += packed
+    out = bytearray(data)
+    for tag, values in zip(tags, (places, sizes), strict=False):
+        code = {3: "H", 4: "I"}[int(tag.dtype)]
+        struct.pack_into(f"<{len(values)}{code}", out, tag.valueoffset, *values)
+    assert np.array_equal(read_picture(bytes(out)).pixels, noise(1, height=24, width=16))
+
+
+@pytest.mark.parametrize(("photometric", "bands"), [("rgb", 3), ("minisblack", 3), ("rgb", 4)])
+def test_tiff_of_planes_in_jpeg_without_jfif(photometric: str, bands: int) -> None:
+    """As libtiff and GDAL write them: "Bogus JPEG colorspace"."""
+    planes = np.add.outer(np.arange(bands) * 9, np.add.outer(np.arange(16), np.arange(24)))
+    parts = [bytes(imagecodecs.jpeg8_encode(plane.astype(np.uint8))) for plane in planes]
+    bare = [part[:2] + part[4 + int.from_bytes(part[4:6], "big") :] for part in parts]
+    file = io.BytesIO()
+    tifffile.imwrite(
+        file, iter(bare), shape=planes.shape, dtype="u1", compression="jpeg", metadata=None,
+        photometric=photometric, planarconfig="separate", rowsperstrip=16,
+    )  # fmt: skip
+    right = np.stack([imagecodecs.jpeg8_decode(part) for part in parts], axis=-1)
+    assert np.array_equal(read_picture(file.getvalue()).pixels, right)
 
 
 # What all formats share.

@@ -112,13 +112,22 @@ def read_header(data: bytes) -> Header:
 def unreadable(error: Exception) -> ImageError:
     """What to say of an error of a library that reads images."""
     name, text = type(error).__name__, str(error)
-    if "input stream too small" in text or "requires a buffer" in text:  # libpng's, struct's
-        return ImageError("cannot be read: the file ends too early")
+    if isinstance(error, (MemoryError, ImportError)):
+        return ImageError(f"cannot be read: {name}: {text}")
+    if _TOO_EARLY.search(text):
+        return ImageError(ENDS_TOO_EARLY)
     # Of some errors of libpng imagecodecs gives memory that holds no words.
-    is_noise = name == "PngError" and not (text.isascii() and text.isprintable())
-    if is_noise or " object at 0x" in text or isinstance(error, UnicodeDecodeError):
-        return ImageError("cannot be read: the file is damaged")
-    return ImageError(f"cannot be read: {name}: {text}")
+    is_noise = isinstance(error, (ArithmeticError, AttributeError, LookupError, TypeError))
+    is_noise |= not (text.isascii() and text.isprintable()) or " object at 0x" in text
+    return ImageError("cannot be read: the file is damaged" + ("" if is_noise else f": {text}"))
+
+
+ENDS_TOO_EARLY = "cannot be read: the file ends too early"
+# As libpng, struct, Pillow, NumPy, tifffile and netpbmfile say it.
+_TOO_EARLY = re.compile(
+    r"input stream too small|requires a buffer|image file is truncated|smaller than requested"
+    r"|failed to read \d+ bytes|cannot reshape array"
+)
 
 
 def _header(format: Format, width: int, height: int, sample_bytes: int) -> Header:
@@ -171,7 +180,7 @@ def _segments(data: bytes) -> Iterator[tuple[int, int]]:
 def check_end_of_jpeg(data: bytes) -> None:
     """Truncation check: libjpeg makes up pixels for a JPEG that ends early, or in zeros."""
     if all(marker != _JPEG_END for marker, _ in _segments(data)):
-        raise ImageError("cannot be read: the file ends too early")
+        raise ImageError(ENDS_TOO_EARLY)
 
 
 def _read_jpeg(data: bytes) -> Header:
@@ -194,7 +203,7 @@ def _jpeg_frame(data: bytes) -> tuple[int, int, int, int]:
 
 def _read_webp(data: bytes) -> Header:
     if len(data) < max(30, int.from_bytes(data[4:8], "little") + 7):  # A last odd byte may lack.
-        raise ImageError("cannot be read: the file ends too early")
+        raise ImageError(ENDS_TOO_EARLY)
     kind, sizes, has_alpha = data[12:16], data[24:30], False
     if kind == b"VP8X":
         width, height = (int.from_bytes(side, "little") + 1 for side in (sizes[:3], sizes[3:]))
@@ -259,7 +268,7 @@ class _Bits:
     def take(self, count: int) -> int:
         self._left -= count
         if self._left < 0:
-            raise ImageError("cannot be read: the file ends too early")
+            raise ImageError(ENDS_TOO_EARLY)
         value = self._bits & (1 << count) - 1
         self._bits >>= count
         return value
@@ -393,7 +402,7 @@ def open_tiff(data: bytes) -> Iterator[tifffile.TiffPage]:
             if len(images) > 1:
                 raise ImageError("several images in one file; L3 holds single images")
         if not images:
-            raise ImageError("a TIFF without an image")
+            raise ImageError("a TIFF without an image" if copies else ENDS_TOO_EARLY)
         (page,) = images
         _check_directory(data, page)
         with suppress(Exception):  # Of damaged SubIFDs, which are metadata, reading says so.
@@ -469,11 +478,13 @@ def _check_strips(data: bytes, page: tifffile.TiffPage) -> None:
 
     count = math.prod(page.chunked)
     places = list(zip(page.dataoffsets, page.databytecounts, strict=False))
-    is_listed = len(places) >= count and all(
-        (at == 0) == (size == 0) and at + size <= len(data) for at, size in places
-    )
+    is_listed = len(places) >= count and all((at == 0) == (size == 0) for at, size in places)
+    end = max((at + size for at, size in places), default=0)
     if page.is_contiguous:  # They are read as one.
         is_listed = sum(size for _, size in places) >= page.nbytes
+        end = places[0][0] + page.nbytes
+    if is_listed and end > len(data):
+        raise ImageError(ENDS_TOO_EARLY)
     if not is_listed or ("StripOffsets" in page.tags and "TileOffsets" in page.tags):
         raise ImageError(f"a damaged TIFF: it does not say where its {count} strips or tiles are")
     known = sum(tag.valuebytecount + page.parent.tiff.tagsize for tag in page.tags)

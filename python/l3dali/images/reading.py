@@ -33,6 +33,7 @@ from l3dali.images.geometry import (
     upright_xmp,
 )
 from l3dali.images.headers import (
+    ENDS_TOO_EARLY,
     MAX_METADATA_BYTES,
     ImageError,
     boxes,
@@ -228,7 +229,11 @@ def _read_png(data: bytes, palette: Palette) -> Picture:
 
     chunks = _png_chunks(data)
     if b"acTL" in chunks:
-        raise ImageError("an animation; L3 holds single images")
+        parts = list(_png_parts(data))
+        if sum(kind == b"fcTL" for kind, *_ in parts) > 1:
+            raise ImageError("an animation; L3 holds single images")
+        still = [data[at:end] for kind, at, end in parts if kind not in (b"acTL", b"fcTL")]
+        data = PNG_SIGNATURE + b"".join(still)
     is_palette = chunks[b"IHDR"][9] == 3
     picture = Picture(
         _png_pixels(data),
@@ -289,7 +294,7 @@ def _png_parts(data: bytes) -> Iterator[tuple[bytes, int, int]]:
         size, kind = struct.unpack_from(">I4s", data, at)
         yield kind, at, (at := at + 12 + size)
     if kind != b"IEND" or at > len(data):
-        raise ImageError("cannot be read: the file ends too early")
+        raise ImageError(ENDS_TOO_EARLY)
 
 
 def _with_numbers(picture: Picture, bits: int, bands: Sequence[int] = (0,)) -> Picture:
@@ -507,6 +512,8 @@ def _tiff_pixels(
         raise ImageError("several images in one file; L3 holds single images")
     if 0 in page.databytecounts:
         page.nodata = _value_of_missing(page)
+    if page.compression in _PADDED_COMPRESSIONS:
+        _accept_padding(page)
     if page.axes == "SYX":
         # A plane of JPEG is gray; tifffile would have it decoded as colours are.
         page.photometric, photometric = PHOTOMETRIC.MINISBLACK, page.photometric
@@ -536,6 +543,27 @@ def _tiff_pixels(
         gray = pixels[..., :1] if page.samplesperpixel > 1 else pixels
         np.subtract(most, gray, out=gray)
     return pixels, None
+
+
+def _accept_padding(page: tifffile.TiffPage) -> None:
+    """Has strips and tiles of more bytes than their pixels need decoded, as libtiff does."""
+    from tifffile import TIFF
+
+    decode = page.decode
+    unpack, pack = TIFF.DECOMPRESSORS[page.compression], TIFF.COMPRESSORS[page.compression]
+
+    def decode_padded(data: bytes | None, index: int, /, **options: Any) -> Any:
+        try:
+            return decode(data, index, **options)
+        except Exception:
+            depth, rows, columns, samples = decode(None, index)[2]
+            size = depth * rows * -(-columns * samples * page.bitspersample // 8)
+            return decode(pack(unpack(data)[:size]), index, **options)
+
+    page.decode = decode_padded
+
+
+_PADDED_COMPRESSIONS = (8, 32946, 32773, 50000)  # deflate, an older number of it, PackBits, zstd
 
 
 def _check_tiff_samples(page: tifffile.TiffPage) -> None:
@@ -677,7 +705,7 @@ def _check_jpeg2000_tiles(stream: bytes) -> None:
         parts[tile] = max(parts.get(tile, 0), count)
         at += size or len(stream)  # 0: to the end
     if stream.rfind(_JPEG2000_END) < stream.rfind(_JPEG2000_TILE):
-        raise ImageError("cannot be read: a JPEG 2000 without an end behind its last tile")
+        raise ImageError(ENDS_TOO_EARLY)
     if len(found) < tiles or any(found[tile] < count for tile, count in parts.items()):
         raise ImageError("cannot be read: a JPEG 2000 without all tiles and their parts")
 
