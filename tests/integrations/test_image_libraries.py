@@ -123,6 +123,31 @@ def test_imageio_metadata_and_errors(tmp_path: Path) -> None:
     assert (tmp_path / "a.l3").read_bytes() == data
 
 
+def test_imageio_reads_streams_that_cannot_seek() -> None:
+    class Stream(io.RawIOBase):
+        def readinto(self, buffer: Any) -> int:
+            part = data.read(len(buffer))
+            buffer[: len(part)] = part
+            return len(part)
+
+        def readable(self) -> bool:
+            return True
+
+    array = pixels(1, 30, 40)
+    data = io.BytesIO(l3dali.encode(array))
+    assert np.array_equal(iio.imread(Stream(), plugin="L3"), array)
+    with pytest.raises(ValueError, match="converts no colours: read without mode"):
+        iio.imread(l3dali.encode(array), plugin="L3", mode="L")
+
+
+def test_pillow_saves_palettes_of_cmyk() -> None:
+    """It was "unrecognized raw mode"."""
+    image = Image.new("P", (4, 4), 1)
+    image.putpalette([0, 0, 0, 255, 0, 255, 0, 0], "CMYK")
+    palette = l3dali.info(l3dali.pillow.encode_image(image)).palette
+    assert palette == bytes([0, 0, 0, 255, 255, 0, 255, 255])
+
+
 def test_imageio_writes_one_image(tmp_path: Path) -> None:
     file = tmp_path / "a.l3"
     image = np.zeros((7, 8, 3), np.uint8)

@@ -5,6 +5,7 @@ scikit-image reads through imageio. Unlike Pillow, imageio has room for any chan
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,7 +57,12 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
         super().__init__(request)
         self._has_written = False
         if request.mode.io_mode == IOMode.read:
-            if not request.firstbytes.startswith(L3_SIGNATURE):
+            self._file = request.get_file()
+            if not hasattr(self._file, "seekable") or not self._file.seekable():
+                self._file = io.BytesIO(self._file.read())
+            first = self._file.read(len(L3_SIGNATURE))
+            self._file.seek(0)  # for other plugins, too
+            if first != L3_SIGNATURE:
                 raise InitializationError(f"{request.raw_uri!r} is no L3 file")
         elif (request.extension or request.format_hint or ".l3") != ".l3":
             raise InitializationError("L3 files end in .l3")
@@ -65,6 +71,7 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
         self,
         *,
         index: int | EllipsisType | None = None,
+        mode: None = None,
         threads: int = codec.DEFAULT_THREADS,
         max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
     ) -> codec.Image:
@@ -72,13 +79,17 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
 
         Args:
             index: None or 0; or `...`, for an array with one more axis in front.
+            mode: of other plugins, to convert colours; only None is supported.
             threads: as in `l3dali.decode`.
             max_pixels: as in `l3dali.decode`.
 
         Raises:
             IndexError: there is no image of that index.
             L3Error: the file is damaged or too large.
+            ValueError: there is a mode.
         """
+        if mode is not None:
+            raise ValueError("the L3 plugin converts no colours: read without mode")
         is_batch = _is_batch(index)
         pixels = codec.decode(self._bytes(), threads=threads, max_pixels=max_pixels)
         return pixels[np.newaxis] if is_batch else pixels
@@ -129,14 +140,12 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
         return {name: getattr(info, name) for name in names if getattr(info, name)}
 
     def _bytes(self) -> bytes:
-        file = self.request.get_file()
-        file.seek(0)
-        return file.read()  # type: ignore[no-any-return]
+        self._file.seek(0)
+        return self._file.read()  # type: ignore[no-any-return]
 
     def _info(self) -> codec.Info:
-        file = self.request.get_file()
-        file.seek(0)
-        return read_info(file)
+        self._file.seek(0)
+        return read_info(self._file)
 
 
 def _is_batch(index: int | EllipsisType | None) -> bool:

@@ -242,7 +242,12 @@ def encode_value(value: Any, **options: Unpack[codec.EncodeOptions]) -> bytes:
 
 def _palette(image: Image.Image) -> Buffer:
     """R, G, B, A of each entry."""
-    palette = bytearray(image.getpalette("RGBA") or (0, 0, 0, 255))
+    if image.palette is not None and image.palette.mode == "CMYK":
+        entries = bytes(image.getpalette("CMYK") or [])
+        colors = Image.frombytes("CMYK", (len(entries) // 4, 1), entries).convert("RGB")
+        palette = bytearray(colors.convert("RGBA").tobytes())
+    else:
+        palette = bytearray(image.getpalette("RGBA") or (0, 0, 0, 255))
     transparent = image.info.get("transparency")
     if transparent is None:
         return palette
