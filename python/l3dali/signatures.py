@@ -1,8 +1,12 @@
-"""What files of image formats begin with, and what people call them. Reads nothing else of them."""
+"""How files of image formats begin and are named, and what people call them."""
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 L3_SIGNATURE = b"\x8bL3F\r\n\x1a\n"
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -85,3 +89,28 @@ def remedy_for_other(data: bytes) -> str:
         article = "an" if other[0] in "AO" else "a"
         return f"{article} {other} file, not an L3 image: make a PNG of it, and l3 encode that"
     return ""
+
+
+READ_SUFFIXES = frozenset(
+    {".png", ".tif", ".tiff", ".jpg", ".jpeg", ".webp", ".bmp", ".jxl", ".jp2", ".j2k"}
+    | {".pbm", ".pgm", ".ppm", ".pnm", ".pam"}
+)
+IMAGE_SUFFIXES = READ_SUFFIXES | {".avif", ".exr", ".gif", ".heic", ".heif", ".ico", ".tga"}
+
+_UNREAD_SUFFIXES = IMAGE_SUFFIXES - READ_SUFFIXES
+# Of archives and records that nothing here reads.
+_HOLDERS = {".7z", ".rar", ".h5", ".hdf5", ".mdb", ".rec", ".beton", ".pq", ".feather"}
+
+
+def unread_images(others: Mapping[str, int], what: str) -> list[str]:
+    """Says which of the other files, by suffix, are images not read, or may hold some."""
+    several = (
+        (_UNREAD_SUFFIXES, f"images among the files {what}", "make PNG of them first"),
+        (_HOLDERS, f"what may hold images, among the files {what}", "make files or shards of it"),
+    )
+    lines = []
+    for suffixes, found, advice in several:
+        counts = [f"{others[suffix]} {suffix}" for suffix in sorted(suffixes & others.keys())]
+        if counts:
+            lines.append(f"{found}: {', '.join(counts)}; {advice}")
+    return lines

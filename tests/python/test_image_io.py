@@ -482,44 +482,6 @@ def test_values_for_no_data_are_not_blended() -> None:
     assert set(small.flat) <= set(pixels.flat)
 
 
-@pytest.mark.parametrize("part", [0, 3])
-def test_jpeg_2000_without_all_tiles(part: int) -> None:
-    image = PIL.Image.fromarray(noise(1, height=64, width=64))
-    data = saved(image, "JPEG2000", no_jp2=True, tile_size=(32, 32))
-    parts = data.split(b"\xff\x90\x00\x0a")
-    assert len(parts) == 5
-    assert read_picture(data).pixels.shape == (64, 64)
-    end = b"\xff\xd9" if part == 3 else b""
-    del parts[part + 1]
-    with pytest.raises(ImageError, match="without all tiles"):
-        read_picture(b"\xff\x90\x00\x0a".join(parts) + end)
-
-
-@pytest.mark.parametrize("told", [(2, 2), (2, 0), (0, 2), (0, 0)])
-def test_jpeg_2000_without_all_parts_of_a_tile(told: tuple[int, int]) -> None:
-    """Parts say how many their tile has, or 0. The decoder makes do with the first."""
-    pixels = noise(1, height=64, width=64)
-    image = PIL.Image.fromarray(pixels)
-    data = saved(image, "JPEG2000", no_jp2=True, num_resolutions=2)
-    at, end = data.index(b"\xff\x90"), data.index(b"\xff\xd9")
-    packets = data[data.index(b"\xff\x93") + 2 : end]
-    first_packet = 1054
-    halves = packets[:first_packet], packets[first_packet:]
-    parts = [
-        struct.pack(">HHHI2BH", 0xFF90, 10, 0, 14 + len(half), number, told[number], 0xFF93) + half
-        for number, half in enumerate(halves)
-    ]
-    assert np.array_equal(read_picture(data[:at] + b"".join(parts) + data[end:]).pixels, pixels)
-    blurred = data[:at] + parts[0] + data[end:]
-    assert not np.array_equal(imagecodecs.jpeg2k_decode(blurred), pixels)
-    if told[0]:
-        with pytest.raises(ImageError, match="without all tiles and their parts"):
-            read_picture(blurred)
-    if told[1]:
-        with pytest.raises(ImageError, match="without all tiles and their parts"):
-            read_picture(data[:at] + parts[1] + data[end:])
-
-
 def test_damaged_png_does_not_stay_in_memory() -> None:
     data = saved(PIL.Image.fromarray(noise(3, height=300, width=300)), "PNG")
     for damaged in (data[:-200], data[:20_000] + bytes(9) + data[20_009:]):
@@ -920,17 +882,6 @@ def test_memory_of_a_narrow_pbm() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < read_header(data).read_bytes
-
-
-def test_memory_of_a_tiff_larger_than_its_image() -> None:
-    """As with Photoshop's layers: what its tags take is set aside."""
-    layers = bytes(30_000_000)
-    data = tiff(noise(3), photometric="rgb", extratags=[(37724, 7, len(layers), layers, True)])
-    tracemalloc.start()
-    assert np.array_equal(read_picture(data).pixels, noise(3))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < read_header(data).read_bytes + 100_000
 
 
 # Sizes, before anything is decoded.
@@ -1540,15 +1491,6 @@ def test_bmp_palette() -> None:
     data = saved(image, "BMP")
     assert np.array_equal(read_picture(data).pixels, np.asarray(image.convert("RGB")))
     assert np.array_equal(read_picture(data, palette="index").pixels, np.asarray(image))
-
-
-def test_first_image_of_an_mpo() -> None:
-    first = PIL.Image.fromarray(noise(3))
-    data = saved(first, "MPO", save_all=True, append_images=[first.rotate(90)])
-    assert data[:2] == b"\xff\xd8"
-    assert PIL.Image.open(io.BytesIO(data)).n_frames == 2
-    expected = PIL.Image.open(io.BytesIO(saved(first, "JPEG")))
-    assert np.array_equal(read_picture(data).pixels, np.asarray(expected))
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".webp", ".png", ".tif"])

@@ -75,7 +75,6 @@ def _read_turn(exif: bytes | None) -> tuple[Callable[[Any], Any] | None, bytes |
     return None, exif
 
 
-_BAND_ROWS = 64
 _MOST_CLASSES = 64
 _FLAT = 0.9  # of neighbours in a row that are equal: masks have 0.95 and more, photographs 0.3
 
@@ -100,14 +99,9 @@ def looks_like_labels(pixels: Image) -> bool:
     if pixels.shape[1] < 2 or is_varied(pixels):
         return False
     flat = pixels.reshape(*pixels.shape[:2], -1)
-    values: set[bytes] = set()
-    for top in range(0, len(flat), _BAND_ROWS):  # Of runs, the first pixels.
-        band = flat[top : top + _BAND_ROWS]
-        begins = (band[:, 1:] != band[:, :-1]).any(axis=2)
-        values |= set(map(bytes, np.unique(np.vstack([band[:, 0], band[:, 1:][begins]]), axis=0)))
-        if len(values) > _MOST_CLASSES:
-            return False
-    return len(values) > 1
+    begins = (flat[:, 1:] != flat[:, :-1]).any(axis=2)  # of runs: some tenth of the pixels
+    values = np.unique(np.concatenate([flat[:, 0], flat[:, 1:][begins]]), axis=0)
+    return 1 < len(values) <= _MOST_CLASSES
 
 
 def stored_window(window: Window, shape: tuple[int, ...], exif: bytes | None) -> Window:

@@ -165,7 +165,6 @@ def _read_png(data: bytes) -> Header:
 # Frames of all kinds, but not the tables DHT (C4), JPG (C8) and DAC (CC) between them.
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")  # All others have no length.
-_JPEG_END = 0xD9
 
 
 def _segments(data: bytes) -> Iterator[tuple[int, int]]:
@@ -179,12 +178,12 @@ def _segments(data: bytes) -> Iterator[tuple[int, int]]:
 
 def check_end_of_jpeg(data: bytes) -> None:
     """Truncation check: libjpeg makes up pixels for a JPEG that ends early, or in zeros."""
-    if all(marker != _JPEG_END for marker, _ in _segments(data)):
+    if all(marker != 0xD9 for marker, _ in _segments(data)):  # EOI
         raise ImageError(ENDS_TOO_EARLY)
 
 
 def _read_jpeg(data: bytes) -> Header:
-    bits, height, width, channels = _jpeg_frame(data)
+    bits, height, width, channels = jpeg_frame(data)
     if bits != 8:
         raise ImageError(f"a JPEG of {bits} bits a sample is not supported")
     if channels not in (1, 3, 4):
@@ -192,7 +191,7 @@ def _read_jpeg(data: bytes) -> Header:
     return _header("jpeg", width, height, channels)
 
 
-def _jpeg_frame(data: bytes) -> tuple[int, int, int, int]:
+def jpeg_frame(data: bytes) -> tuple[int, int, int, int]:
     """Bits of a sample, height, width and channels, by the first frame: it is the one decoded."""
     for marker, begin in _segments(data):
         if marker in _JPEG_FRAMES and begin + 6 <= len(data):
@@ -461,21 +460,16 @@ def _read_tiff(data: bytes) -> Header:
         width, height = page.imagewidth, page.imagelength
         fours = max(-(-page.samplesperpixel // 4), -(-raw // max(1, 8 * width * height)))
         tags = max(0, len(data) - sum(page.databytecounts))  # held by tifffile and by Pillow
-        lists = _STRIP_LIST_BYTES * len(page.dataoffsets)
+        lists = 400 * len(page.dataoffsets)  # Python objects for each strip or tile
         return Header("tiff", width, height, raw, 2 * raw + padded + 2 * tags + lists, fours)
-
-
-_STRIP_LIST_BYTES = 400  # of Python objects, for each strip or tile
 
 
 def _check_strips(data: bytes, page: tifffile.TiffPage) -> None:
     """Truncation check: tifffile makes zeros of strips and tiles that are not listed.
 
     Raises:
-        ImageError: strips or tiles are missing, or are images other than the page's.
+        ImageError: strips or tiles are missing.
     """
-    from tifffile import COMPRESSION
-
     count = math.prod(page.chunked)
     places = list(zip(page.dataoffsets, page.databytecounts, strict=False))
     is_listed = len(places) >= count and all((at == 0) == (size == 0) for at, size in places)
@@ -490,26 +484,7 @@ def _check_strips(data: bytes, page: tifffile.TiffPage) -> None:
     known = sum(tag.valuebytecount + page.parent.tiff.tagsize for tag in page.tags)
     if not any(page.databytecounts) and len(data) - known > page.nbytes // 64 + 64:
         raise ImageError("a damaged TIFF: its pixels are there, and not listed")
-    if page.compression in _SIZED_COMPRESSIONS:
-        return
-    samples = page.samplesperpixel if len(page.chunks) > 2 else 1
-    columns = page.tilewidth if page.is_tiled else page.imagewidth
-    widths = (columns, page.imagewidth % columns)
-    for part in (data[at : at + size] for at, size in places if size):
-        if format_of(part)[0] != "jpeg":
-            kind = getattr(COMPRESSION(page.compression), "name", page.compression)
-            raise ImageError(f"a TIFF whose tiles are {kind}, or damaged, is not supported")
-        bits, _, width, channels = _jpeg_frame(part)
-        if (bits, channels) != (page.bitspersample, samples) or width not in widths:
-            raise ImageError("a damaged TIFF: a tile is another image than the page says")
-        if part.rfind(b"\xff\xd9", -_JPEG_TAIL_BYTES) < 0:
-            raise ImageError("a damaged TIFF: a tile ends too early")
 
-
-# They decode to as many bytes as they are asked for.
-# Names of tifffile have changed: none, CCITT, LZW, Deflate, PackBits, LZMA, Zstandard, Pixtiff.
-_SIZED_COMPRESSIONS = frozenset({1, 2, 3, 4, 5, 8, 32946, 32773, 34925, 34926, 50000, 50013})
-_JPEG_TAIL_BYTES = 64  # Some writers align what is behind them.
 
 _READERS: dict[str, Callable[[bytes], Header]] = {
     "png": _read_png,

@@ -39,6 +39,7 @@ from l3dali.images.headers import (
     boxes,
     check_end_of_jpeg,
     jpeg2000_start,
+    jpeg_frame,
     open_tiff,
     read_header,
     unreadable,
@@ -60,10 +61,16 @@ from l3dali.metadata import (
     tiff_of_metadata,
     without_geometry,
 )
-from l3dali.signatures import PNG_SIGNATURE
+from l3dali.signatures import (
+    IMAGE_SUFFIXES,
+    PNG_SIGNATURE,
+    READ_SUFFIXES,
+    format_of,
+    unread_images,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from typing import Any
 
     import PIL.Image
@@ -74,30 +81,6 @@ if TYPE_CHECKING:
     from l3dali.images.tiff_directories import Entries
 
 __all__ = ["IMAGE_SUFFIXES", "READ_SUFFIXES", "read_picture", "unread_images"]
-
-READ_SUFFIXES = frozenset(
-    {".png", ".tif", ".tiff", ".jpg", ".jpeg", ".webp", ".bmp", ".jxl", ".jp2", ".j2k"}
-    | {".pbm", ".pgm", ".ppm", ".pnm", ".pam"}
-)
-IMAGE_SUFFIXES = READ_SUFFIXES | {".avif", ".exr", ".gif", ".heic", ".heif", ".ico", ".tga"}
-
-_UNREAD_SUFFIXES = IMAGE_SUFFIXES - READ_SUFFIXES
-# Of archives and records that nothing here reads.
-_HOLDERS = {".7z", ".rar", ".h5", ".hdf5", ".mdb", ".rec", ".beton", ".pq", ".feather"}
-
-
-def unread_images(others: Mapping[str, int], what: str) -> list[str]:
-    """Says which of the other files, by suffix, are images not read, or may hold some."""
-    several = (
-        (_UNREAD_SUFFIXES, f"images among the files {what}", "make PNG of them first"),
-        (_HOLDERS, f"what may hold images, among the files {what}", "make files or shards of it"),
-    )
-    lines = []
-    for suffixes, found, advice in several:
-        counts = [f"{others[suffix]} {suffix}" for suffix in sorted(suffixes & others.keys())]
-        if counts:
-            lines.append(f"{found}: {', '.join(counts)}; {advice}")
-    return lines
 
 
 def read_picture(
@@ -506,6 +489,8 @@ def _tiff_pixels(
     from tifffile import PHOTOMETRIC
 
     _check_tiff_samples(page)
+    if page.compression not in _SIZED_COMPRESSIONS:
+        _check_tiff_jpegs(data, page)
     # A description may say that more follow behind one directory, as tifffile and ImageJ have it.
     is_told = page.description and len(page.parent.pages) == 1
     if is_told and math.prod(page.parent.series[0].shape) > math.prod(page.shape):
@@ -543,6 +528,31 @@ def _tiff_pixels(
         gray = pixels[..., :1] if page.samplesperpixel > 1 else pixels
         np.subtract(most, gray, out=gray)
     return pixels, None
+
+
+def _check_tiff_jpegs(data: bytes, page: tifffile.TiffPage) -> None:
+    """Refuses strips and tiles that are images, but for whole JPEGs of what the page says."""
+    from tifffile import COMPRESSION
+
+    samples = page.samplesperpixel if len(page.chunks) > 2 else 1
+    columns = page.tilewidth if page.is_tiled else page.imagewidth
+    widths = (columns, page.imagewidth % columns)
+    places = zip(page.dataoffsets, page.databytecounts, strict=False)
+    for part in (data[at : at + size] for at, size in places if size):
+        if format_of(part)[0] != "jpeg":
+            kind = getattr(COMPRESSION(page.compression), "name", page.compression)
+            raise ImageError(f"a TIFF whose tiles are {kind}, or damaged, is not supported")
+        bits, _, width, channels = jpeg_frame(part)
+        if (bits, channels) != (page.bitspersample, samples) or width not in widths:
+            raise ImageError("a damaged TIFF: a tile is another image than the page says")
+        if part.rfind(b"\xff\xd9", -_JPEG_TAIL_BYTES) < 0:  # truncation check
+            raise ImageError("a damaged TIFF: a tile ends too early")
+
+
+# They decode to as many bytes as they are asked for.
+# Names of tifffile have changed: none, CCITT, LZW, Deflate, PackBits, LZMA, Zstandard, Pixtiff.
+_SIZED_COMPRESSIONS = frozenset({1, 2, 3, 4, 5, 8, 32946, 32773, 34925, 34926, 50000, 50013})
+_JPEG_TAIL_BYTES = 64  # Some writers align what is behind them.
 
 
 def _accept_padding(page: tifffile.TiffPage) -> None:
@@ -645,7 +655,8 @@ def _read_jpeg2000(data: bytes, palette: Palette) -> Picture:
     import imagecodecs
 
     start = jpeg2000_start(data)
-    _check_jpeg2000_tiles(data[start:])
+    if data.rfind(b"\xff\xd9") < data.rfind(b"\xff\x90"):  # the end, and the start of a tile
+        raise ImageError(ENDS_TOO_EARLY)  # Truncation check: OpenJPEG makes up the rest.
     found: dict[bytes, tuple[int, int]] = {}
     for kind, at, end in boxes(data[:start], (b"jp2h", b"jplh", b"cgrp")):
         found.setdefault(kind, (at, end))  # Decoders ignore further ones.
@@ -684,33 +695,6 @@ def _read_jpeg2000(data: bytes, palette: Palette) -> Picture:
 # OpenJPEG's for samples without a space; or by a profile, which has a name of its own.
 _JPEG2000_COLORS = tuple(bytes([0, 0, 0, number]) for number in (0, 16, 17, 18))
 _JPEG2000_SPACES = {b"RGB ": _JPEG2000_COLORS[1], b"GRAY": _JPEG2000_COLORS[2]}
-
-
-def _check_jpeg2000_tiles(stream: bytes) -> None:
-    """Truncation check of a codestream: OpenJPEG makes black pixels of tiles that are missing.
-
-    Raises:
-        ImageError: a tile, a part of one, or the end is missing.
-    """
-    right, bottom, _, _, width, height, left, top = struct.unpack_from(">8I", stream, 8)
-    tiles = -((left - right) // width) * -((top - bottom) // height)
-    at = 2
-    while at < len(stream) and stream[at : at + 2] != _JPEG2000_TILE:
-        at += 2 + int.from_bytes(stream[at + 2 : at + 4], "big")
-    found: dict[int, int] = {}
-    parts: dict[int, int] = {}  # how many parts a tile has; some of its parts may say 0
-    while stream[at : at + 2] == _JPEG2000_TILE:
-        tile, size, _, count = struct.unpack_from(">HI2B", stream, at + 4)
-        found[tile] = found.get(tile, 0) + 1
-        parts[tile] = max(parts.get(tile, 0), count)
-        at += size or len(stream)  # 0: to the end
-    if stream.rfind(_JPEG2000_END) < stream.rfind(_JPEG2000_TILE):
-        raise ImageError(ENDS_TOO_EARLY)
-    if len(found) < tiles or any(found[tile] < count for tile, count in parts.items()):
-        raise ImageError("cannot be read: a JPEG 2000 without all tiles and their parts")
-
-
-_JPEG2000_TILE, _JPEG2000_END = b"\xff\x90", b"\xff\xd9"
 
 
 _READERS: dict[Format, Callable[[bytes, Palette], Picture]] = {
