@@ -116,10 +116,13 @@ def unreadable(error: Exception) -> ImageError:
         return ImageError(f"cannot be read: {name}: {text}")
     if _TOO_EARLY.search(text):
         return ImageError(ENDS_TOO_EARLY)
+    python = (ArithmeticError, AttributeError, LookupError, TypeError, UnicodeError)
     # Of some errors of libpng imagecodecs gives memory that holds no words.
-    is_noise = isinstance(error, (ArithmeticError, AttributeError, LookupError, TypeError))
-    is_noise |= not (text.isascii() and text.isprintable()) or " object at 0x" in text
-    return ImageError("cannot be read: the file is damaged" + ("" if is_noise else f": {text}"))
+    is_text = text.isascii() and text.isprintable() and " object at 0x" not in text
+    if isinstance(error, python) or not is_text:
+        return ImageError("cannot be read: the file is damaged")
+    is_damage = "support" not in text  # as in "Unsupported BMP compression"
+    return ImageError("cannot be read: " + "the file is damaged: " * is_damage + text)
 
 
 ENDS_TOO_EARLY = "cannot be read: the file ends too early"
