@@ -49,21 +49,20 @@ def _png_with_orientation_behind_its_pixels() -> bytes:
 def _tiff(**options: Any) -> bytes:
     """Its directory stands before the pixels."""
     file = io.BytesIO()
-    tifffile.imwrite(file, PIXELS, photometric="rgb", metadata=None, **options)
+    is_planar = options.get("planarconfig") == "separate"
+    pixels = np.moveaxis(PIXELS, -1, 0) if is_planar else PIXELS
+    tifffile.imwrite(file, pixels, photometric="rgb", metadata=None, **options)
     return file.getvalue()
 
 
-def _tiff_with_late(codes: list[int], **options: Any) -> bytes:
-    """The values of these tags stand at the end of the file, as libtiff writes some."""
-    data = _tiff(rowsperstrip=4, **options)
+def _tiff_with_late(code: int, **options: Any) -> bytes:
+    """The values of this tag stand at the end of the file, as libtiff writes some."""
+    data = _tiff(compression="lzw", **options)
     with tifffile.TiffFile(io.BytesIO(data)) as file:
-        tags = [file.pages[0].tags[code] for code in codes]
-    for tag in tags:
-        values = data[tag.valueoffset : tag.valueoffset + tag.valuebytecount]
-        data = data.ljust(len(data) + 200, b"\1")
-        data = data[: tag.offset + 8] + struct.pack("<I", len(data)) + data[tag.offset + 12 :]
-        data += values
-    return data
+        tag = file.pages[0].tags[code]
+    values = data[tag.valueoffset : tag.valueoffset + tag.valuebytecount]
+    data = data.ljust(len(data) + 200, b"\1")
+    return data[: tag.offset + 8] + struct.pack("<I", len(data)) + data[tag.offset + 12 :] + values
 
 
 def _tiff_with_copy() -> bytes:
@@ -109,8 +108,8 @@ FILES = {
     "tiff jpeg": _tiff(rowsperstrip=32, compression="jpeg", compressionargs={"level": 100}),
     "tiff jpeg tiled": _tiff(tile=(16, 16), compression="jpeg", compressionargs={"level": 100}),
     "tiff last directory": _saved("TIFF", compression="tiff_lzw"),
-    "tiff late bits": _tiff_with_late([258], compression="lzw"),
-    "tiff late sizes": _tiff_with_late([279], compression="lzw"),
+    "tiff late bits": _tiff_with_late(258, rowsperstrip=4),
+    "tiff late sizes": _tiff_with_late(279, rowsperstrip=1, planarconfig="separate"),
     "tiff copy": _tiff_with_copy(),
     "tiff pages": _saved("TIFF", compression="tiff_lzw", **_PAGES),
     "tiff pages plain": _saved("TIFF", **_PAGES),

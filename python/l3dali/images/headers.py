@@ -152,9 +152,6 @@ _DIGITS_PEAK = 30  # a byte of a netpbm file in digits: numbers, each a Python o
 
 
 # PNG, JPEG, WebP, BMP, netpbm.
-#
-# Pillow is not asked: it parses much more, knows no JPEG of 12 bits, and believes the box around a
-# JPEG 2000, not the image in it.
 
 _PNG_CHANNELS = {0: 2, 2: 4, 3: 4, 4: 2, 6: 4}  # by colour type, a transparent colour included
 
