@@ -370,7 +370,7 @@ def test_json_summary_replaces_an_earlier_one(tmp_path: Path) -> None:
 
 COMMANDS = (
     *("encode", "decode", "info", "verify", "view", "thumbnail", "bench", "convert", "profile"),
-    *("plan", "conformance", "help"),
+    *("plan", "help"),
 )
 
 
@@ -418,7 +418,7 @@ def test_what_is_mistyped_is_guessed(
 def test_completions_are_made() -> None:
     shtab = pytest.importorskip("shtab")
     script = shtab.complete(make_parser(), "bash")
-    assert all(option in script for option in ("conformance", "--skip-existing", "packed"))
+    assert all(option in script for option in ("thumbnail", "--skip-existing", "packed"))
     done = subprocess.run(
         [
             "bash",

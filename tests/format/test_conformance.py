@@ -1,9 +1,8 @@
-"""`l3 conformance`: the command finds decoders that are right, and each way to be wrong."""
+"""tools/conformance.py accepts correct decoders and reports each way to be wrong."""
 
 from __future__ import annotations
 
 import json
-import math
 import shutil
 import signal
 import subprocess
@@ -12,14 +11,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import conformance
 import pytest
+from conformance import Found, WrongCommandError
 from reference_decoder import STATUS_NAMES
 
-from l3dali.cli import check_decoder
-from l3dali.cli.check_decoder import Found
-from l3dali.errors import UsageError
-
 TESTS = Path(__file__).parents[1]
+TOOL = [sys.executable, str(TESTS.parent / "tools/conformance.py")]
 REFERENCE = f"{sys.executable} {TESTS / 'format/reference_decoder.py'} {{input}} {{output}}"
 FEW = [
     "golden/v1/stored.l3",
@@ -47,7 +45,7 @@ def few(tmp_path: Path) -> Path:
 
 
 def command(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    run = [sys.executable, "-m", "l3dali", "conformance", *map(str, arguments)]
+    run = [*TOOL, *map(str, arguments)]
     done = subprocess.run(run, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     return done
@@ -65,18 +63,19 @@ def test_own_decoder_conforms() -> None:
     files = len(json.loads((TESTS / "conformance.json").read_text())["files"])
     assert files == len([*TESTS.glob("golden/v1/*.l3"), *TESTS.glob("invalid/*.l3")])
     assert f"{files} of {files} files are decoded or refused as" in done.stdout
-    rows = [line.split()[0] for line in done.stdout.splitlines() if line.rstrip().endswith(" 0")]
+    rows = [line.split()[0] for line in done.stdout.splitlines() if line.endswith(" 0")]
     sections = "2 3 4 4.1 4.2 5 5.1 5.2 5.3 5.4 5.5 6 A"
     assert rows == sections.split()
 
 
 def test_statuses_are_in_the_order_of_their_numbers() -> None:
-    assert check_decoder.STATUSES == STATUS_NAMES
+    assert conformance.STATUSES == STATUS_NAMES
 
 
 def test_another_decoder_conforms(few: Path) -> None:
-    done = command(few, "--decoder", REFERENCE, "--quiet")
-    assert (done.stdout, done.stderr) == ("", "")
+    done = command(few, "--decoder", REFERENCE)
+    assert "6 of 6 files are decoded" in done.stdout
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize(
@@ -119,15 +118,12 @@ def test_an_interrupt_ends_decoders(few: Path, tmp_path: Path, number: int) -> N
         "print(os.getpid(), child.pid, file=open(sys.path[0] + f'/pids.{os.getpid()}', 'w'))\n"
         "time.sleep(1000)",
     )
-    # Who runs the tests may ignore Ctrl-C.
-    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    run = [sys.executable, "-c", code + "import l3dali.__main__", "conformance", str(few)]
-    run += ["--decoder", hangs, "--timeout", "1000", "-j", "2"]
+    run = [*TOOL, str(few), "--decoder", hangs, "--timeout", "1000", "-j", "2"]
     with subprocess.Popen(run, stderr=subprocess.PIPE, text=True) as process:
         while len(pids := " ".join(p.read_text() for p in tmp_path.glob("pids.*")).split()) < 4:
             time.sleep(0.01)
         process.send_signal(number)
-        assert process.communicate(timeout=300)[1] == "l3: interrupted\n"
+        assert process.communicate(timeout=300)[1] == ""
     assert process.returncode == 128 + number
     assert not [pid for pid in pids if is_running(pid)]
 
@@ -159,30 +155,22 @@ def test_any_status(few: Path, tmp_path: Path) -> None:
     assert [entry["file"] for entry in entries if entry["difference"]] == FEW[:3]
 
 
-def test_a_caller_that_ignores_the_end_of_children(few: Path) -> None:
-    """As some services do: every exit code was 0 then."""
-    code = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); import l3dali.__main__"
-    run = [sys.executable, "-c", code, "conformance", str(few), "--decoder", REFERENCE]
-    done = subprocess.run(run, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def test_samples_count_one_by_one(few: Path) -> None:
-    cases = check_decoder.read_manifest(few)
+    cases = conformance.read_manifest(few)
 
-    def almost(case: check_decoder.Case) -> Found:
-        found = check_decoder.own_decoder(case)
+    def almost(case: conformance.Case) -> Found:
+        found = conformance.own_decoder(case)
         samples = found.samples[:-1] + b"\x5a" if found.samples else b""
         return Found(found.status, samples, len(samples))
 
-    wrong = [result for result in check_decoder.run(cases, almost) if result.difference]
-    assert [result.difference for result in wrong] == ["the samples differ"] * 3
+    wrong = [difference for _, difference in conformance.run(cases, almost) if difference]
+    assert wrong == ["the samples differ"] * 3
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--decoder", "cat {input}"], "the command says nowhere {output}"),
+        (["--decoder", "cat {input}"], "the command does not contain {output}"),
         (["--decoder", "cat '{input} {output}"], "--decoder: No closing quotation"),
         (["--decoder", "no-such-program {input} {output}"], "no-such-program: No such file"),
     ],
@@ -197,29 +185,20 @@ def test_commands_that_are_none(few: Path, arguments: list[str], message: str) -
         ({"version": 2}, "version 2 is not known"),
         ({"files": []}, "it names no files"),
         ({"files": [{"file": "a"}]}, "damaged: KeyError: 'status'"),
-        ({"files": [{"file": "a", "status": "kNone", "rules": []}]}, "'kNone' is no Status"),
-        ({"files": [{"file": "a", "status": "kBadMagic", "rules": []}]}, "a, which is not there"),
+        ({"files": [{"file": "a", "status": "kNone", "rules": []}]}, "unknown status 'kNone'"),
+        ({"files": [{"file": "b", "status": "kBadMagic", "rules": []}]}, "'b' is not a file below"),
         ({"files": 5}, "damaged: TypeError"),
-        (
-            {"files": [IMAGE | {"shape": [math.inf, 1, 1]}]},
-            r"damaged: .*: \(inf, 1, 1\) is no shape",
-        ),
-        ({"files": [IMAGE | {"shape": [2, 3]}]}, "damaged: ValueError"),
-        ({"files": [IMAGE | {"shape": [True, 1, 1]}]}, "is no shape"),
-        ({"files": [IMAGE | {"shape": [10**1500] * 3}]}, "is no shape"),
-        ({"files": [IMAGE | {"dtype": "i4,i4"}]}, "'i4,i4' is no type of samples"),
-        ({"files": [IMAGE | {"file": "/etc/passwd"}]}, "'/etc/passwd' is no path below the folder"),
-        ({"files": [IMAGE | {"file": "../a"}]}, "'../a' is no path below the folder"),
+        ({"files": [IMAGE | {"shape": 5}]}, "damaged: TypeError"),
+        ({"files": [IMAGE | {"dtype": "i4"}]}, "damaged: KeyError: 'i4'"),
+        ({"files": [IMAGE | {"file": "/etc/passwd"}]}, "is not a file below the folder"),
+        ({"files": [IMAGE | {"file": "../a"}]}, "is not a file below the folder"),
     ],
 )
 def test_damaged_manifests(tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match="there is none; name the folder that holds it"):
-        check_decoder.read_manifest(tmp_path)
+    with pytest.raises(WrongCommandError, match="name the folder with it"):
+        conformance.read_manifest(tmp_path)
+    (tmp_path / "a").touch()
     manifest = {"version": 1, "files": []} | change
-    path = tmp_path / "conformance.json"
-    path.write_text(json.dumps(manifest).replace("Infinity", "1e999"))
-    with pytest.raises(UsageError, match=message):
-        check_decoder.read_manifest(tmp_path)
-    path.write_text("[" * 100_000)
-    with pytest.raises(UsageError, match="damaged: RecursionError"):
-        check_decoder.read_manifest(tmp_path)
+    (tmp_path / "conformance.json").write_text(json.dumps(manifest))
+    with pytest.raises(WrongCommandError, match=message):
+        conformance.read_manifest(tmp_path)

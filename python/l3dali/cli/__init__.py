@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NoReturn
 from l3dali import __version__
 from l3dali.cli import (
     bench,
-    conformance,
     convert,
     decode,
     encode,
@@ -52,7 +51,6 @@ _COMMANDS = (
     convert,
     profile,
     plan,
-    conformance,
 )  # in the order of `l3 --help`
 
 
