@@ -3,7 +3,7 @@
 `import l3dali.fn` loads the operators of NVIDIA DALI, `l3dali.fn.decode` and others.
 """
 
-from l3dali import _build_info, _starting  # noqa: F401  (_starting first of all that takes time)
+from l3dali import _build_info
 from l3dali.codec import CODINGS, Coding, Info, decode, decode_batch, encode, verify
 from l3dali.errors import L3Error, Status, UsageError
 from l3dali.files import imread, imwrite, info

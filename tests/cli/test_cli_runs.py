@@ -212,50 +212,6 @@ def test_json_summary(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert summary.keys() == expected.keys() | {"read_bytes", "seconds"}
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 13), reason="works there")
-def test_other_interpreters_of_a_process_are_refused() -> None:
-    """The native module waited for ever for the lock that its own thread held."""
-    code = """if True:
-        import _xxsubinterpreters as interpreters
-        try:
-            interpreters.run_string(interpreters.create(isolated=False), "import l3dali")
-        except Exception as error:
-            print(error)
-    """
-    command = [sys.executable, "-c", code]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert "l3dali is for the main interpreter" in run.stdout
-
-
-AS_NATIVE_MODULES = """if True:
-    try:
-        raise KeyboardInterrupt
-    except KeyboardInterrupt as error:
-        raise ImportError("initialization failed") from error
-"""
-
-
-@pytest.mark.parametrize(
-    ("raised", "command", "wanted"),
-    [
-        ("raise KeyboardInterrupt", ["-m", "l3dali", "--version"], "l3: interrupted\n"),
-        (AS_NATIVE_MODULES, ["-m", "l3dali", "--version"], "l3: interrupted\n"),
-        ("raise KeyboardInterrupt", ["-c", "import l3dali"], "KeyboardInterrupt\n"),
-    ],
-)
-def test_an_interrupt_while_the_command_is_loaded(
-    tmp_path: Path, raised: str, command: list[str], wanted: str
-) -> None:
-    (tmp_path / "numpy.py").write_text(raised)
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    ended = subprocess.run(
-        [sys.executable, *command], env=environment, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
-    assert ended.stderr.endswith(wanted)
-    assert ("Traceback" in ended.stderr) == (command[0] == "-c")
-
-
 def test_info_of_a_file_larger_than_the_memory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

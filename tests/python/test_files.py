@@ -8,7 +8,7 @@ import mmap
 import os
 import struct
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,20 +39,6 @@ def exif(orientation: int) -> bytes:
 # imread and imwrite.
 
 
-class OtherPath:
-    """A path in the manner of pathlib whose files are elsewhere, as UPath's."""
-
-    def __init__(self) -> None:
-        self.data = b""
-
-    def read_bytes(self) -> bytes:
-        return self.data
-
-    def write_bytes(self, data: bytes) -> int:
-        self.data = data
-        return len(data)
-
-
 class ShortWrites(io.RawIOBase):
     """A file without a buffer, as a pipe's, that takes a few bytes at a time."""
 
@@ -65,13 +51,6 @@ class ShortWrites(io.RawIOBase):
     def write(self, data: Any, /) -> int:
         self.data += bytes(data[:100])
         return min(len(data), 100)
-
-
-class FullFile(ShortWrites):
-    """One that takes no more."""
-
-    def write(self, data: Any, /) -> int:
-        return 0
 
 
 class BlockedFile(ShortWrites):
@@ -87,25 +66,9 @@ def test_imwrite_goes_on_after_a_short_write() -> None:
     assert file.data == l3dali.encode(PHOTO)
 
 
-def test_what_a_short_write_leaves_is_not_copied() -> None:
-    """It was, with each part: the square of the size, 61 s for 256 MB to a socket."""
-    parts: list[memoryview] = []
-    data = l3dali.encode(PHOTO, coding="stored")
-
-    class Parts(ShortWrites):
-        def write(self, data: Any, /) -> int:
-            parts.append(memoryview(data))
-            return 100
-
-    l3dali.imwrite(Parts(), PHOTO, coding="stored")
-    assert b"".join(bytes(part[:100]) for part in parts) == data
-    assert {id(part.obj) for part in parts} == {id(parts[0].obj)}
-
-
-@pytest.mark.parametrize("file", [FullFile(), BlockedFile()])
-def test_imwrite_tells_when_no_more_is_written(file: ShortWrites) -> None:
-    with pytest.raises(OSError, match=r"takes no more|unavailable"):
-        l3dali.imwrite(file, PHOTO)
+def test_imwrite_raises_where_a_file_would_block() -> None:
+    with pytest.raises(BlockingIOError):
+        l3dali.imwrite(BlockedFile(), PHOTO)
 
 
 def test_imwrite_writes_to_a_named_pipe_and_leaves_it(tmp_path: Path) -> None:
@@ -121,30 +84,6 @@ def test_imwrite_writes_to_a_named_pipe_and_leaves_it(tmp_path: Path) -> None:
         os.close(reader)
 
 
-class OtherPathOfPathlib(PurePosixPath):
-    """The same as a class of pathlib's: older UPaths are, and their paths lead nowhere here."""
-
-    protocol = "memory"
-    files: dict[str, bytes] = {}  # noqa: RUF012
-
-    def read_bytes(self) -> bytes:
-        return self.files[str(self)]
-
-    def write_bytes(self, data: bytes) -> int:
-        self.files[str(self)] = data
-        return len(data)
-
-
-class OnlyOpens:
-    """A path that can only be opened."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def open(self, mode: str) -> Any:
-        return self.path.open(mode)
-
-
 class OnlyPathLike:
     """A path that only says where it leads."""
 
@@ -155,18 +94,12 @@ class OnlyPathLike:
         return str(self.path)
 
 
-@pytest.mark.parametrize("kind", [str, Path, OnlyOpens, OnlyPathLike])
+@pytest.mark.parametrize("kind", [str, Path, OnlyPathLike])
 def test_paths(tmp_path: Path, kind: Any) -> None:
     file = kind(tmp_path / "photo.l3")
     l3dali.imwrite(file, PHOTO)
     assert np.array_equal(l3dali.imread(file), PHOTO)
     assert [path.name for path in tmp_path.iterdir()] == ["photo.l3"]
-
-
-@pytest.mark.parametrize("file", [OtherPath(), OtherPathOfPathlib("/nowhere/photo.l3")])
-def test_paths_that_lead_elsewhere(file: Any) -> None:
-    l3dali.imwrite(file, PHOTO)
-    assert np.array_equal(l3dali.imread(file), PHOTO)
 
 
 def test_open_files(tmp_path: Path) -> None:
@@ -180,21 +113,16 @@ def test_open_files(tmp_path: Path) -> None:
         assert np.array_equal(l3dali.imread(file), PHOTO)
 
 
-def test_files_of_fsspec(tmp_path: Path) -> None:
+def test_urls_and_open_files_of_fsspec(tmp_path: Path) -> None:
     fsspec = pytest.importorskip("fsspec")
     for url in ("memory://folder/photo.l3", f"file://{tmp_path}/photo.l3"):
-        l3dali.imwrite(fsspec.open(url, "wb"), PHOTO)
-        assert np.array_equal(l3dali.imread(fsspec.open(url)), PHOTO)
+        l3dali.imwrite(url, PHOTO)
+        assert np.array_equal(l3dali.imread(url), PHOTO)
         with fsspec.open(url, "rb") as file:
             assert np.array_equal(l3dali.imread(file), PHOTO)
-
-
-def test_paths_of_upath(tmp_path: Path) -> None:
-    upath = pytest.importorskip("upath")
-    for url in ("memory://upath/photo.l3", f"file://{tmp_path}/a.l3", f"{tmp_path}/b.l3"):
-        l3dali.imwrite(upath.UPath(url), PHOTO)
-        assert np.array_equal(l3dali.imread(upath.UPath(url)), PHOTO)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.l3", "b.l3"]
+        with fsspec.open(url, "wb") as file:
+            l3dali.imwrite(file, PHOTO[:, :9])
+        assert l3dali.info(url).width == 9
 
 
 @pytest.mark.parametrize("path", ["/", "", "."])
@@ -203,14 +131,7 @@ def test_imwrite_takes_no_folder_for_a_file(path: str) -> None:
         l3dali.imwrite(path, PHOTO)
 
 
-def test_imwrite_takes_no_url_for_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("memory:/bucket").mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"fsspec.open\('memory://bucket/a.l3', 'wb'\)"):
-        l3dali.imwrite("memory://bucket/a.l3", PHOTO)
-
-
-@pytest.mark.parametrize("kind", [str, Path, OnlyOpens])
+@pytest.mark.parametrize("kind", [str, Path])
 def test_imwrite_refuses_the_name_of_another_format(tmp_path: Path, kind: Any) -> None:
     for name in ("a.png", "b.JPG", "c.gif"):
         with pytest.raises(ValueError, match=rf"imwrite writes \.l3 files, and .*{name} ends in"):
@@ -227,7 +148,7 @@ def test_imwrite_says_which_argument_is_first(tmp_path: Path) -> None:
 
 def test_nothing_is_written_of_an_image_that_is_refused(tmp_path: Path) -> None:
     buffer = io.BytesIO()
-    for file in (buffer, tmp_path / "photo.l3", OnlyOpens(tmp_path / "photo.l3")):
+    for file in (buffer, tmp_path / "photo.l3"):
         with pytest.raises(TypeError, match="float64"):
             l3dali.imwrite(file, np.zeros((4, 4)))
     assert buffer.getvalue() == b""
@@ -237,9 +158,9 @@ def test_nothing_is_written_of_an_image_that_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_file_gets_advice() -> None:
     data = l3dali.encode(PHOTO)
     for other in (data, bytearray(data), memoryview(data), 7, None):
-        with pytest.raises(TypeError, match=r"imread takes a path or a file.*l3dali\.decode"):
+        with pytest.raises(TypeError, match=r"imread takes a path, URL or file.*l3dali\.decode"):
             l3dali.imread(other)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match=r"imwrite takes a path or a file.*l3dali\.encode"):
+        with pytest.raises(TypeError, match=r"imwrite takes a path, URL or file.*l3dali\.encode"):
             l3dali.imwrite(other, PHOTO)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="'rb'"):
         l3dali.imread(io.StringIO("text"))
@@ -355,7 +276,7 @@ def test_transcode_refuses_options(options: Any) -> None:
 
 
 def test_public_names_exist() -> None:
-    from l3dali import codec, files
+    from l3dali import files
     from l3dali.images import geometry, headers, reading, transcoding
 
     for module in (l3dali, codec, files, geometry, headers, reading, transcoding):
@@ -427,26 +348,16 @@ class CountingReader(io.BytesIO):
         return data
 
 
-def test_info_of_a_stream_that_gives_a_little_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What had come was copied with each piece. More than there is was never waited for."""
+def test_info_of_a_stream_that_gives_a_little_at_a_time() -> None:
     data = l3dali.encode(np.zeros((2, 2), np.uint8), metadata={"a": "x" * 100_000})
-    looked: list[object] = []
-    info = codec.info
-
-    def look(data: Any) -> codec.Info:
-        looked.append(data)
-        return info(data)
-
-    monkeypatch.setattr(codec, "info", look)
     file = io.BytesIO(data)
 
     class Stream:
         def read(self, size: int = -1) -> bytes:
-            assert file.tell() < len(data)  # It would wait.
+            assert file.tell() < len(data)  # Waiting for more would never end.
             return file.read(min(size, 1460))
 
     assert l3dali.info(Stream()).encoded_bytes == len(data)
-    assert len({id(each) for each in looked}) == 1
 
 
 @pytest.mark.parametrize("read", [l3dali.info, l3dali.imread])
@@ -464,7 +375,7 @@ def test_files_that_give_no_bytes(tmp_path: Path, read: Callable[[Any], object])
     for text in io.StringIO("text"), (tmp_path / "a.l3").open(encoding="utf-8"):
         with text, pytest.raises(TypeError, match="'rb'"):
             read(text)
-    with pytest.raises(TypeError, match="None in place of bytes"):
+    with pytest.raises(TypeError, match=r"read\(\) returned None"):
         read(Silent())
 
 
@@ -479,16 +390,7 @@ def test_info_of_files(tmp_path: Path) -> None:
     with path.open("rb") as opened, path.open("rb") as mapped:
         memory = mmap.mmap(mapped.fileno(), 0, access=mmap.ACCESS_READ)
         assert l3dali.info(memory) == whole
-        elsewhere = OtherPath()
-        elsewhere.data = data
-        kinds: list[Any] = [
-            path,
-            str(path),
-            np.str_(path),
-            OnlyOpens(path),
-            OnlyPathLike(path),
-            elsewhere,
-        ]
+        kinds: list[Any] = [path, str(path), np.str_(path), OnlyPathLike(path)]
         for file in (*kinds, opened, reader):
             assert l3dali.info(file) == expected, file
     assert reader.taken < 20_000 < len(data)
@@ -498,5 +400,5 @@ def test_info_of_files(tmp_path: Path) -> None:
     assert caught.value.status is l3dali.Status.TRUNCATED
     with pytest.raises(FileNotFoundError):
         l3dali.info(tmp_path / "missing.l3")
-    with pytest.raises(TypeError, match="info takes a path or a file, not int, nor bytes"):
+    with pytest.raises(TypeError, match="info takes a path, URL or file, not int, nor bytes"):
         l3dali.info(5)  # type: ignore[arg-type]

@@ -16,7 +16,6 @@ import l3dali
 from l3dali.errors import L3Error, Status, UsageError
 
 fsspec = pytest.importorskip("fsspec")
-upath = pytest.importorskip("upath")
 
 Image = NDArray[Any]
 
@@ -63,11 +62,9 @@ def test_windows(fetched: list[int], window: Any, coding: Any) -> None:
     url, data = store(image, coding=coding)
     top, left, height, width = window
     wanted = image[top : top + height, left : left + width]
-    for file in (url, fsspec.open(url)):
-        fetched.clear()
-        assert np.array_equal(l3dali.imread(file, window=window), wanted)
-        if height * width <= 256**2:
-            assert sum(fetched) < len(data)
+    assert np.array_equal(l3dali.imread(url, window=window), wanted)
+    if height * width <= 256**2:
+        assert sum(fetched) < len(data)
     assert np.array_equal(l3dali.imread(url), image)
 
 
@@ -123,10 +120,8 @@ def test_a_window_of_a_file_larger_than_memory(tmp_path: Path) -> None:
 
 def test_info_reads_little(fetched: list[int]) -> None:
     url, data = store(scene(512, 700, 3))
-    for file in (url, fsspec.open(url)):
-        fetched.clear()
-        assert l3dali.info(file).encoded_bytes == len(data)
-        assert sum(fetched) == 4096
+    assert l3dali.info(url).encoded_bytes == len(data)
+    assert sum(fetched) == 4096
 
 
 @pytest.mark.parametrize(
@@ -146,17 +141,6 @@ def test_windows_outside(fetched: list[int], window: Any) -> None:
         messages.append(str(error.value).removeprefix(f"{url}: "))
     assert messages[0] == messages[1]
     assert sum(fetched) <= 4096
-
-
-@pytest.mark.parametrize("channels", [3, 9])
-def test_a_window_of_too_many_pixels(fetched: list[int], channels: int) -> None:
-    url, _ = store(scene(512, 700, channels))
-    limit = 10_000 * -(-channels // 4)
-    with pytest.raises(L3Error) as error:
-        l3dali.imread(url, window=(0, 0, 100, 101), max_pixels=limit)
-    assert error.value.status is Status.OUTPUT_TOO_SMALL
-    assert sum(fetched) == 4096
-    assert l3dali.imread(url, window=(0, 0, 100, 100), max_pixels=limit).size == 10_000 * channels
 
 
 @pytest.mark.parametrize(
@@ -199,7 +183,7 @@ def test_answers_that_are_short(fetched: list[int], monkeypatch: pytest.MonkeyPa
 
     url, _ = store(scene(512, 700, 3))
     monkeypatch.setattr(MemoryFileSystem, "cat_file", short)
-    with pytest.raises(OSError, match="bytes came"):
+    with pytest.raises(OSError, match="the server sent"):
         l3dali.imread(url, window=(300, 300, 10, 10))
 
 
@@ -208,26 +192,10 @@ def test_places_that_are_none(tmp_path: Path) -> None:
         l3dali.imread("memory://afar/none.l3", window=(0, 0, 1, 1))
     with pytest.raises(FileNotFoundError):
         l3dali.info("memory://afar/none.l3")
-    with pytest.raises(FileNotFoundError, match=r"'a::b\.l3'"):
-        l3dali.imread("a::b.l3")
-    for name in ("nowhere://a.l3", "nowhere::a.l3"):
-        with pytest.raises(OSError, match=f"Protocol not known: nowhere: '{name}'"):
-            l3dali.imread(name)
+    with pytest.raises(ValueError, match="Protocol not known: nowhere"):
+        l3dali.imread("nowhere://a.l3")
     l3dali.imwrite(tmp_path / "a.l3", scene(20, 20, 1))
     assert l3dali.imread(f"file://{tmp_path}/a.l3", window=(0, 0, 2, 2)).shape == (2, 2)
-
-
-@pytest.mark.parametrize("name", ["a::b.l3", "scan::1.l3"])
-def test_files_here_with_the_names_of_chains(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    image = scene(20, 20, 3)
-    l3dali.imwrite(name, image)
-    assert l3dali.info(name).shape == image.shape
-    assert np.array_equal(l3dali.imread(name, window=(0, 0, 20, 20)), l3dali.imread(name))
-    l3dali.imwrite("b.l3", image)
-    assert l3dali.info("simplecache::b.l3").shape == image.shape
 
 
 class LibraryError(Exception):
@@ -241,26 +209,18 @@ def test_errors_of_libraries_are_oserrors(
 ) -> None:
     from fsspec.implementations.memory import MemoryFileSystem
 
-    error.__cause__ = LibraryError("503, busy")
     image = np.random.default_rng(0).integers(0, 256, (512, 512), np.uint8)
-    fsspec.filesystem("memory").pipe_file("/afar/a.l3", l3dali.encode(image))
-    url = "memory://afar/a.l3"
+    url, _ = store(image)
 
     def fail(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr(MemoryFileSystem, method, fail)
-    with pytest.raises(OSError, match=r"503, busy: 'memory://afar/a.l3'") as found:
+    is_missing = isinstance(error, FileNotFoundError)
+    reason = "No such file or directory" if is_missing else "503, busy"
+    with pytest.raises(OSError, match=f"{reason}: '{url}'") as found:
         l3dali.imread(url, window=(0, 0, 300, 300))
-    assert isinstance(found.value, FileNotFoundError) == isinstance(error, FileNotFoundError)
-    monkeypatch.setattr(MemoryFileSystem, "open", fail)
-    for file in fsspec.open(url), upath.UPath(url):
-        with pytest.raises(OSError, match=r"503, busy: '.*/afar/a.l3'"):
-            l3dali.imread(file)
-    if method != "cat_ranges":
-        for read in l3dali.imread, l3dali.info:
-            with pytest.raises(OSError, match=r"503, busy: 'memory://afar/a.l3'"):
-                read(url)
+    assert isinstance(found.value, FileNotFoundError) == is_missing
 
 
 def test_a_server_that_says_no_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +228,7 @@ def test_a_server_that_says_no_size(monkeypatch: pytest.MonkeyPatch) -> None:
     from fsspec.implementations.memory import MemoryFileSystem
 
     monkeypatch.setattr(MemoryFileSystem, "info", lambda *_: {"size": None})
-    with pytest.raises(OSError, match="the server does not say how many bytes it has"):
+    with pytest.raises(OSError, match="the server does not say the size"):
         l3dali.imread("memory://afar/a.l3")
 
 
@@ -276,5 +236,5 @@ def test_what_fsspec_needs_for_a_protocol_is_named(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     monkeypatch.delitem(sys.modules, "fsspec.implementations.http", raising=False)
     monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "http", raising=False)
-    with pytest.raises(UsageError, match=r"http://here/a.l3 needs what is not .*aiohttp"):
+    with pytest.raises(UsageError, match=r"http://here/a.l3 needs a package .*aiohttp"):
         l3dali.imread("http://here/a.l3")

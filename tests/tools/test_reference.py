@@ -14,7 +14,7 @@ PACKAGE = ROOT / "python"
 PAGE = (ROOT / "docs" / "reference" / "python.rst").read_text()
 # `console` is for the command, `signatures` for modules that read files; docs/operators.md has the
 # operators of `fn` and `dynamic`, by tests/tools/test_docs.py.
-NOT_PUBLIC = {"__init__", "__main__", "_starting", "console", "dynamic", "fn", "signatures"}
+NOT_PUBLIC = {"__init__", "__main__", "console", "dynamic", "fn", "signatures"}
 MODULES = [
     "l3dali",
     *(f"l3dali.{p.stem}" for p in (PACKAGE / "l3dali").glob("*.py") if p.stem not in NOT_PUBLIC),

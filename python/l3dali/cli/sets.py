@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l3dali import codec, files
+from l3dali import codec
 from l3dali.cli.batch import STDIN, Found
 from l3dali.cli.reading import PictureReader
 from l3dali.cli.report import Done, Report, finish, json_list
@@ -30,6 +30,7 @@ from l3dali.datasets.convert.storage import (
 )
 from l3dali.datasets.convert.work import find_sources, is_shard_name
 from l3dali.errors import UsageError
+from l3dali.files import RemoteFile, read_info
 
 if TYPE_CHECKING:
     import argparse
@@ -227,7 +228,8 @@ def _sum_head(place: Place, infos: list[codec.Info]) -> tuple[Contents, list[Fai
     """Sums of an L3 file that is afar: its head says enough, but for the codings."""
     contents = Contents(files=1, bytes=place.file.size)
     try:
-        infos[:] = [files.info(RemoteFolder(place.folder).openable(place.file.name))]
+        file = RemoteFolder(place.folder).openable(place.file.name)
+        infos[:] = [read_info(RemoteFile(file.fs, file.path, str(place)))]
     except (OSError, ValueError) as error:
         return Contents(), [Failure(str(place), reason_of(error))]
     if 0 < place.file.size < infos[0].encoded_bytes:  # Not all servers tell it.
