@@ -1,4 +1,4 @@
-"""How the command `l3` talks: progress, tables, failures, numbers and names."""
+"""Terminal output of the command `l3`: progress, tables, failures, numbers and names."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ if TYPE_CHECKING:
 
 LINE_SECONDS = 30.0
 
-# Of more failures of one kind a few are named, and of more kinds the commonest.
-_MAX_NAMED = 10
-_FEW = 3
+_MAX_NAMED, _FEW = 10, 3  # failures of one kind: up to so many are named; of more, so few
 _MAX_KINDS = 20
 
-MOST_NAMED = 100  # failures of one container: small ones may hold millions of images
-_MOST_TEXT = 300  # of what they say
+MOST_NAMED = 100  # failures of one container, which may hold millions of images
+_MOST_TEXT = 300  # characters of a name or a reason
 
 Item = TypeVar("Item")
 
@@ -37,60 +35,35 @@ def progress(
     quiet: bool = False,
     files_of: Callable[[Item], int] = lambda _: 1,
 ) -> Iterator[Item]:
-    """Passes items on and tells on standard error how far that is.
+    """Yields the items and reports progress on standard error.
 
-    A terminal gets a progress bar, anything else a line each half minute.
+    A terminal shows a progress bar, anything else gets a line each half minute.
 
     Args:
-        items: what is passed on; None says that time has passed.
+        items: to be yielded; None means that time has passed.
         total: how many files they stand for.
-        quiet: tell nothing.
+        quiet: report nothing.
         files_of: how many files an item stands for.
     """
-    if quiet:
-        yield from (item for item in items if item is not None)
-    elif sys.stderr.isatty():
-        yield from _with_bar(items, total, files_of)
-    else:
-        yield from _with_lines(items, total, files_of)
-
-
-def _with_bar(
-    items: Iterable[Item | None], total: int, files_of: Callable[[Item], int]
-) -> Iterator[Item]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task("", total=total)
-    try:
-        bar.start()
+    console = Console(stderr=True)
+    columns = BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    has_bar = console.is_terminal and not quiet
+    told = time.monotonic()
+    with Progress(*columns, console=console, transient=True, disable=not has_bar) as bar:
+        bar.add_task("", total=total)
+        (task,) = bar.tasks
         for item in items:
             if item is not None:
                 yield item
-                bar.advance(task, files_of(item))
-    finally:
-        with suppress(OSError):  # The terminal may have gone.
-            bar.stop()
-
-
-def _with_lines(
-    items: Iterable[Item | None], total: int, files_of: Callable[[Item], int]
-) -> Iterator[Item]:
-    start = told = time.monotonic()
-    count = 0
-    for item in items:
-        if item is not None:
-            yield item
-            count += files_of(item)
-        now = time.monotonic()
-        if now - told >= LINE_SECONDS:
-            told = now
-            left = (
-                f", about {duration((now - start) / count * (total - count))} left" if count else ""
-            )
-            complain(f"l3: {count} of {total} files after {duration(now - start)}{left}")
+                bar.advance(task.id, files_of(item))
+            if not (has_bar or quiet) and time.monotonic() - told >= LINE_SECONDS:
+                told = time.monotonic()
+                took, done = task.elapsed or 0.0, int(task.completed)
+                left = f", about {duration(took / done * (total - done))} left" if done else ""
+                complain(f"l3: {done} of {total} files after {duration(took)}{left}")
 
 
 def print_table(headers: Sequence[str], *rows: Sequence[str], file: TextIO | None = None) -> None:
@@ -105,9 +78,7 @@ def print_table(headers: Sequence[str], *rows: Sequence[str], file: TextIO | Non
     for row in rows:
         table.add_row(*map(printable, row))
     file = file or sys.stdout
-    # Names are no markup.
-    # What is no terminal takes lines of any width, and cuts nothing.
-    width = None if file.isatty() else 1000
+    width = None if file.isatty() else 1000  # Files and pipes take lines of any width.
     console = Console(file=file, width=width, markup=False, emoji=False)
     with console.capture() as text:  # Rich would end the process at a closed pipe.
         console.print(table)
@@ -115,7 +86,7 @@ def print_table(headers: Sequence[str], *rows: Sequence[str], file: TextIO | Non
 
 
 def hush_libraries() -> None:
-    """Keeps libraries from announcing what they also raise, and oddities of metadata."""
+    """Silences libraries that log what they also raise, and Pillow's warnings about metadata."""
     logging.getLogger("tifffile").setLevel(logging.CRITICAL)
     logging.getLogger("imagecodecs").addHandler(logging.NullHandler())
     logging.getLogger("imagecodecs").propagate = False
@@ -123,7 +94,7 @@ def hush_libraries() -> None:
 
 
 def complain(text: str) -> None:
-    """Prints a line on standard error, if that takes it: exit codes tell as much."""
+    """Prints a line on standard error; the exit code says as much if that is not possible."""
     with suppress(OSError):
         print(printable(without_passwords(text)), file=sys.stderr)
 
@@ -136,12 +107,12 @@ def say(lines: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class Failure:
-    """What did not work out, and why.
+    """A file that failed, and why.
 
     Attributes:
-        path: a file, or a place in one.
+        path: a file, or a place in a container.
         reason: why, for people.
-        kind: what equal failures of other files have in common; "": the reason but for numbers.
+        kind: the reason without names, shared with other files; "" means the reason as it is.
         count: how many failures it stands for.
     """
 
@@ -152,12 +123,12 @@ class Failure:
 
     @property
     def place(self) -> str:
-        """The path as messages have it."""
+        """The path as messages show it."""
         return shortened(without_password(str(self.path)))
 
 
 def count_failures(failures: Iterable[Failure]) -> int:
-    """How many there are, with those that are not named."""
+    """How many there are, including those that are not named."""
     return sum(failure.count for failure in failures)
 
 
@@ -180,7 +151,7 @@ def shortened(text: str) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """What an error says, on one line, for people; the ends of it if it is long."""
+    """The message of an error on one line, shortened if it is long."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.strerror}: {shortened(without_password(str(error.filename)))}"
     text = " ".join(without_passwords(str(error)).split())
@@ -188,21 +159,21 @@ def reason_of(error: BaseException) -> str:
 
 
 def without_password(url: str) -> str:
-    """A URL that names its user without a password."""
+    """A URL without the password of its user."""
     return re.sub(r"((?://|(?<=:)/)[^/:]*):[^/]*@", r"\1@", url)  # a Path has one slash
 
 
 def without_passwords(text: str) -> str:
-    """The same of each word of a text."""
+    """`without_password` for each word of a text."""
     return "".join(map(without_password, re.split(r"(\s+)", text)))
 
 
 def tell_failures(failures: Sequence[Failure], *, has_summary: bool = False) -> None:
-    """Prints a line for each failure, but few for many of one kind.
+    """Prints a line for each failure; many of one kind are summarized.
 
     Args:
-        failures: what to tell.
-        has_summary: whether the run can write `--json-summary`, which lists more.
+        failures: to be printed.
+        has_summary: whether the command has `--json-summary`, which lists more.
     """
     if not failures:
         return
@@ -210,44 +181,37 @@ def tell_failures(failures: Sequence[Failure], *, has_summary: bool = False) -> 
     for failure in failures:
         kinds[failure.kind or re.sub(r"\d+", "N", failure.reason)].append(failure)
     complain(f"l3: {count_failures(failures)} failed")
-    commonest = sorted(kinds, key=lambda kind: -len(kinds[kind]))[:_MAX_KINDS]
-    for kind in [kind for kind in kinds if kind in commonest]:
-        alike = kinds[kind]
-        if len(alike) <= _MAX_NAMED:
-            for failure in alike:
-                complain(f"{failure.place}: {failure.reason}")
-        else:
-            complain(f"{len(alike)} files: {kind}")
-            for failure in alike[:_FEW]:
-                complain(f"  {failure.place}")
-            complain(f"  and {len(alike) - _FEW} more")
+    for alike in list(kinds.values())[:_MAX_KINDS]:
+        shown = alike if len(alike) <= _MAX_NAMED else alike[:_FEW]
+        for failure in shown:
+            complain(f"{failure.place}: {failure.reason}")
+        if len(alike) > len(shown):
+            complain(f"and {len(alike) - len(shown)} more like these")
     if len(kinds) > _MAX_KINDS:
         complain(f"and {len(kinds) - _MAX_KINDS} more kinds of failures")
-    is_cut = len(kinds) > _MAX_KINDS or any(len(alike) > _MAX_NAMED for alike in kinds.values())
-    if has_summary and is_cut:
-        what = "them all" if count_failures(failures) == len(failures) else "all that are named"
-        complain(f"l3: --json-summary FILE lists {what}")
+    if has_summary and (len(kinds) > _MAX_KINDS or max(map(len, kinds.values())) > _MAX_NAMED):
+        complain("l3: --json-summary FILE lists more")
 
 
 def printable(text: str | Path) -> str:
-    """The text on one line, with what cannot be shown as escapes."""
+    """The text on one line, unprintable characters as escapes."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
 
 
 def counted(count: int, name: str) -> str:
-    """So many of what the name says: `1 file`, `2 files`."""
+    """A number and a noun: `1 file`, `2 files`."""
     return f"{count} {name}{'s' * (count != 1)}"
 
 
 def megabytes(size: float) -> str:
-    """Bytes, in a unit that suits them."""
+    """Bytes in B, MB or GB."""
     if size >= 1e9:
         return f"{size / 1e9:.2f} GB"
     return f"{size / 1e6:.2f} MB" if size >= 10_000 else f"{size:.0f} B"
 
 
 def ratio(result: float, source: float) -> str:
-    """The bytes of a result over those of what it was made of: below 1 where it is smaller."""
+    """The bytes of a result over those of its source: below 1 if it is smaller."""
     return f"{result / source:.2f}" if source else "-"
 
 
@@ -257,7 +221,7 @@ def speed(size: int, seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time, in the two units that suit it."""
+    """A time in one or two units: `59 s`, `2 min 5 s`, `1 h 3 min`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

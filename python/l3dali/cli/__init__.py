@@ -1,17 +1,18 @@
 """The command `l3`: images to L3 files and back.
 
-One module a command; `arguments` and `work` hold what they share.
+One module for each command. They share `arguments`, `inputs`, `outputs`, `loop` and `report`.
 """
 
 from __future__ import annotations
 
+import argparse
 import errno
 import io
 import os
 import signal
 import sys
-import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from l3dali import __version__
@@ -28,17 +29,16 @@ from l3dali.cli import (
     view,
 )
 from l3dali.cli.arguments import Parser, new_command
-from l3dali.cli.batch import signal_of
-from l3dali.cli.report import EXIT_FAILED
+from l3dali.cli.loop import interrupt_once, signal_of
+from l3dali.cli.outputs import end_writes
+from l3dali.cli.report import EXIT_FAILED, SIGNALLED
 from l3dali.console import complain, hush_libraries
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
 EXIT_BROKEN_PIPE = 141
-SIGNALLED = 128  # and the number of the signal
 
 _COMMANDS = (
     encode,
@@ -55,21 +55,18 @@ _COMMANDS = (
 
 
 def run() -> NoReturn:
-    """`main` for a process of its own, which does not wait for threads that nobody needs."""
-    for number in (1, 2):  # Another program may share a stream, and have it not wait.
+    """`main` in a process of its own, which an interrupt ends within a second."""
+    for number in range(3):  # Another program that shares a stream may have changed this.
         with suppress(OSError):
             os.set_blocking(number, True)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # Where it is ignored, children end with 0.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # If it is ignored, children end with 0.
+    interrupt_once()
     code = main()
-    others = [thread for thread in threading.enumerate() if not thread.daemon]
-    # Ray 2.60 may crash at an exit amid its work. It ends its processes by one that stays.
-    if code > SIGNALLED and (len(others) > 1 or "ray" in sys.modules):
+    if code > SIGNALLED:  # Threads may still work on files, and Ray may crash at a normal end.
+        end_writes()
         with suppress(OSError):
             sys.stdout.flush()
         os._exit(code)
-    if code > SIGNALLED:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)  # The interpreter's end would undo a handler.
     sys.exit(code)
 
 
@@ -77,24 +74,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line.
 
     Returns:
-        The exit code: 0 if all went well, 2 if a file failed or the command makes no sense, 130
-        if interrupted by Ctrl-C and 143 by SIGTERM, 141 if the reader of the output has gone.
+        The exit code: 0 if all went well, 2 if a file failed or the command is wrong, 130 if
+        interrupted by Ctrl-C and 143 by SIGTERM, 141 if the reader of the output has gone.
     """
     for number in range(3):
         try:
             os.fstat(number)
-        except OSError:  # The caller has closed it, and a file would get its number.
+        except OSError:  # The caller has closed it, and a data file would get its number.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-    for name in ("stdout", "stderr"):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     hush_libraries()
     try:
-        given = sys.argv[1:] if arguments is None else arguments
-        options = make_parser().parse_args(given or ["help"])
+        options = _parse(sys.argv[1:] if arguments is None else arguments)
         code: int = options.run(options)
         sys.stdout.flush()
     except KeyboardInterrupt as error:
@@ -107,20 +103,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain(f"l3: {error}")
         return EXIT_FAILED
     except MemoryError:
-        complain("l3: there is not enough memory")
-        return EXIT_FAILED
-    except RuntimeError as error:
-        if "can't start new thread" not in str(error):
-            raise
-        complain("l3: no more threads can be started")
+        complain("l3: not enough memory")
         return EXIT_FAILED
     except OSError as error:
-        # The system names none of these; errors without a number say where they are.
-        unnamed = {errno.ENOENT: "the current folder", errno.EMFILE: "too many jobs at once (-j)"}
-        place = error.filename or (error.errno and unnamed.get(error.errno, "standard output"))
-        complain(f"l3: {place}: {error.strerror or error}" if place else f"l3: {error}")
+        is_here = error.errno == errno.ENOENT  # the only missing file that has no name
+        place = error.filename or ("the current folder" if is_here else "standard output")
+        complain(f"l3: {place}: {error.strerror}" if error.errno else f"l3: {error}")
         return EXIT_FAILED
     return code
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = make_parser()
+    (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    name, *rest = arguments or ["help"]
+    if name in commands.choices:
+        options: argparse.Namespace = commands.choices[name].parse_mixed(rest)
+        return options
+    return parser.parse_args(arguments)
 
 
 def make_parser() -> Parser:

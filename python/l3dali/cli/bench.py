@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from l3dali import codec
 from l3dali.cli.arguments import add_jobs_option, new_file_command, positive_number
-from l3dali.cli.batch import failure_of
-from l3dali.cli.files import read_file
-from l3dali.cli.reading import add_max_pixels_option
+from l3dali.cli.inputs import find_inputs, read_file
+from l3dali.cli.loop import failure_of
+from l3dali.cli.reading import add_max_pixels_option, compare
 from l3dali.cli.report import Done, Report, finish
-from l3dali.cli.work import compare, find_inputs
 from l3dali.console import megabytes, print_table, progress, ratio, speed
 from l3dali.images.reading import READ_SUFFIXES, read_picture
 

@@ -55,7 +55,6 @@ def add_command(commands: Commands) -> None:
         help="this machine, or a Ray cluster; default: local",
     )
     add_report_options(parser)
-    parser.elsewhere["--palette"] = "--labels NAMES keeps the numbers of palette images"
 
 
 def _run(arguments: argparse.Namespace) -> int:

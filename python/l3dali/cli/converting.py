@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from l3dali import codec
 from l3dali.cli.arguments import local_cores
-from l3dali.cli.batch import STDOUT, interrupt_once, signal_of
-from l3dali.cli.report import EXIT_FAILED, write_summary
-from l3dali.cli.work import NOT_L3_FILES, check_summary, is_image_name
+from l3dali.cli.inputs import NOT_L3_FILES, is_image_name
+from l3dali.cli.loop import interrupt_once, signal_of
+from l3dali.cli.outputs import STDOUT
+from l3dali.cli.report import EXIT_FAILED, check_summary, write_summary
 from l3dali.console import (
     Failure,
     complain,

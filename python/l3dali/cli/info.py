@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from l3dali import codec
 from l3dali.cli.arguments import new_file_command
-from l3dali.cli.batch import failure_of
-from l3dali.cli.files import read_file
-from l3dali.cli.report import Report, finish, json_list
-from l3dali.cli.work import L3_SUFFIX, find_inputs
+from l3dali.cli.inputs import L3_SUFFIX, find_inputs, read_file
+from l3dali.cli.loop import run
+from l3dali.cli.report import Done, finish, json_list
 from l3dali.console import printable, ratio
 from l3dali.errors import UsageError
 from l3dali.metadata import TIFF
@@ -41,46 +40,51 @@ def add_command(commands: Commands) -> None:
         """,
         sets=True,
     )
-    command.add_argument("--json", action="store_true", help="as a JSON list")
+    command.add_argument("--json", action="store_true", help="print a JSON list")
     command.add_argument(
-        "--totals", action="store_true", help="sums alone: files, images, pixels, bytes, codings"
+        "--totals",
+        action="store_true",
+        help="print only sums of files, images, pixels, bytes",
     )
 
 
 def _info(options: argparse.Namespace) -> int:
-    from l3dali.cli import sets  # libraries for data sets are for these alone
+    from l3dali.cli import sets  # imports the libraries of data sets
 
     show = _json_entry if options.json else _info_text
     if options.totals and options.files_from is not None:
-        raise UsageError("--totals goes with PATHs, not with --files-from")
+        raise UsageError("--totals cannot be combined with --files-from")
     if options.totals or sets.are_sets(options):
         return sets.info(options, show)
     found = find_inputs(options, {L3_SUFFIX})
-    report = Report()
-    entries = []
-    for file in found.files:
-        try:
-            shown = show(file.path, _info_of(read_file(file.path, found.pipes)))
-        except (OSError, ValueError, MemoryError) as error:
-            report.failures.append(failure_of(file.path, error))
-            continue
+    entries: list[str] = []
+
+    def work(path: Path) -> Done:
+        data = read_file(path, found.pipes)
+        info = whole_info(data)
+        shown = show(path, info)
         if options.json:
             entries.append(shown)
         else:
             print(shown)
+        return Done(info.raw_bytes, len(data))
+
+    report = run([file.path for file in found.files], work, one_by_one(options))
     if options.json:
         print(json_list(entries))
     return finish(report, found, options)
 
 
-def _info_of(data: bytes) -> codec.Info:
-    """What a file says, if it is all there."""
+def one_by_one(options: argparse.Namespace) -> argparse.Namespace:
+    """Options for `run` that keep the order and print nothing in between."""
+    return argparse.Namespace(**(vars(options) | {"jobs": 1, "quiet": True}))
+
+
+def whole_info(data: bytes | memoryview) -> codec.Info:
+    """The info of a complete file."""
     info = codec.info(data)
     if info.codings is None:
-        raise ValueError(
-            f"the file has {info.encoded_bytes} bytes, here are {len(data)}: "
-            "the data ends too early"
-        )
+        raise ValueError(f"the file ends after {len(data)} of {info.encoded_bytes} bytes")
     return info
 
 

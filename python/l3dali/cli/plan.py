@@ -14,15 +14,13 @@ from l3dali.cli.arguments import (
     add_host_options,
     add_new_file_options,
     new_command,
-    new_file,
     path_argument,
     positive_float,
     positive_number,
     rate_argument,
     size_argument,
-    write_new,
 )
-from l3dali.cli.batch import STDOUT
+from l3dali.cli.outputs import STDOUT, new_file, write_new
 from l3dali.cli.report import EXIT_FAILED
 from l3dali.console import complain, duration, megabytes, print_table, printable, ratio
 from l3dali.datasets.liquid.profile import (

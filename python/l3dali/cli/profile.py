@@ -13,16 +13,14 @@ from l3dali.cli.arguments import (
     name_argument,
     natural_number,
     new_command,
-    new_file,
     positive_float,
     positive_number,
     url_argument,
-    write_new,
 )
-from l3dali.cli.batch import STDOUT, without_collisions
+from l3dali.cli.inputs import is_image_name
+from l3dali.cli.outputs import STDOUT, new_file, without_collisions, write_new
 from l3dali.cli.reading import add_max_pixels_option
 from l3dali.cli.report import EXIT_FAILED
-from l3dali.cli.work import is_image_name
 from l3dali.console import Failure, counted, print_table, say, tell_failures
 from l3dali.datasets.liquid.profile import (
     CPU,

@@ -1,4 +1,4 @@
-"""Reading images of other formats: options, limits, and what is to be said about it."""
+"""Reading images of other formats within limits of memory."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from l3dali import codec
-from l3dali.cli.arguments import add_orient_option, positive_number
-from l3dali.cli.work import compare
+from l3dali.cli.arguments import positive_number
 from l3dali.codec import DEFAULT_MAX_PIXELS, MAX_PIXELS_RANGE
 from l3dali.errors import L3Error
 from l3dali.images.headers import read_header
@@ -31,11 +32,6 @@ if TYPE_CHECKING:
 _COPIES = 6
 # Of one or few channels, and of small tiles, rans takes more: for a pixel, and for a tile.
 _RANS_BYTES, _RANS_TILE_BYTES = 8, 5120
-_KEPT_PART = 4  # of the budget: what threads may keep of images that are done
-# glibc keeps up to 64 MiB for each thread, which malloc_trim leaves there, once blocks of half of
-# that were freed: https://man7.org/linux/man-pages/man3/mallopt.3.html
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_FEWEST_KEPT_BYTES, _MOST_KEPT_BYTES = 2**17, 2**25  # what glibc begins with, and goes up to
 _LARGE_SIDE, _NARROW_SIDE = 128, 16  # of tiles, where the encoder chooses them; of images
 # A pixel that is resampled, in floats: a channel, its weights by alpha, Pillow's copies, and what
 # glibc keeps of them.
@@ -45,21 +41,21 @@ _MAX_REMARKS = 20
 
 def add_reading_options(parser: Parser) -> None:
     """Adds the options of commands that read images of other formats, many at a time."""
-    add_orient_option(parser)
+    parser.add_argument("--orient", action="store_true", help="turn images as their EXIF says")
     parser.add_argument(
         "--max-side",
         type=positive_number,
         metavar="N",
-        help="make larger images smaller: N pixels on the longer side, antialiased; numbers of "
-        "classes and palette entries from the nearest pixel",
+        help="shrink larger images to N pixels on the longer side, antialiased; label maps and "
+        "palette entries take the nearest pixel",
     )
     add_max_pixels_option(parser)
     parser.add_argument(
         "--memory",
         type=positive_number,
         metavar="MB",
-        help="what the images in work may take together; one that needs more is worked on "
-        "alone; default: half of what is free",
+        help="limit for all images in work together; an image that needs more is worked on alone; "
+        "default: half of the free memory",
     )
 
 
@@ -70,32 +66,29 @@ def add_max_pixels_option(parser: Parser) -> None:
         type=_pixel_count,
         default=DEFAULT_MAX_PIXELS,
         metavar="N",
-        help="refuse images of more pixels, before they are decoded; default: %(default)s",
+        help="refuse larger images before they are decoded; default: %(default)s",
     )
 
 
 def _pixel_count(text: str) -> int:
     number = positive_number(text)
     if number not in MAX_PIXELS_RANGE:
-        raise argparse.ArgumentTypeError(
-            f"{text} is over {MAX_PIXELS_RANGE[-1]}, which L3 can hold"
-        )
+        raise argparse.ArgumentTypeError(f"{text} is over the limit {MAX_PIXELS_RANGE[-1]} of L3")
     return number
 
 
 class PictureReader:
-    """Reads images as the options of a command say, no more at once than memory holds.
+    """Reads images by the options of a command, as many at a time as memory allows.
 
     Attributes:
-        expanded: how many images held numbers of palette entries and have become colours.
-        remarks: what libraries have said, and the files that they have said it of.
+        expanded: how many palette images have become colours.
+        remarks: warnings of libraries, and the files that they are about.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         megabytes = options.memory or available_memory() // 2_000_000
         self._budget = MemoryBudget(megabytes * 1_000_000)
-        _keep_little(megabytes * 1_000_000 // (_KEPT_PART * options.jobs))
         self._lock = threading.Lock()
         self.expanded = 0
         self.remarks: dict[str, list[Path]] = defaultdict(list)
@@ -112,7 +105,7 @@ class PictureReader:
         refuse_labels: bool = False,
         beside_bytes: int = 0,
     ) -> Iterator[Picture]:
-        """The picture in an image file; what the work on it takes is set aside until the end.
+        """The picture in an image file; the memory for the work on it is reserved until the end.
 
         Args:
             path: of the file.
@@ -121,7 +114,7 @@ class PictureReader:
             labels: as in `read_picture`.
             keep_text: as in `read_picture`.
             refuse_labels: as in `read_picture`.
-            beside_bytes: what the work takes more.
+            beside_bytes: more memory that the work needs.
 
         Raises:
             ImageError: as `read_picture` does.
@@ -160,7 +153,7 @@ class PictureReader:
                 self.remarks[remark].append(path)
 
     def verify(self, data: bytes, threads: int) -> None:
-        """Checks an L3 file; what that takes is set aside meanwhile.
+        """Checks an L3 file; the memory for it is reserved meanwhile.
 
         Raises:
             L3Error: the first problem found.
@@ -175,32 +168,23 @@ class PictureReader:
         """Compares an L3 file with the image file that it was made from.
 
         Raises:
-            L3Error: it is damaged; this comes before all else.
-            ValueError: pixels or palette are others, or the source cannot be read.
+            L3Error: it is damaged; this is checked first.
+            ValueError: pixels or palette differ, or the source cannot be read.
         """
         try:
-            self._compare(path, source, data, threads)
-        except Exception as error:
-            failure = error.with_traceback(None)  # which would keep the pixels
-        else:
-            return
-        try:
+            info = codec.info(data)
+            size = info.raw_bytes
+            with self.read(path, source, labels=info.labels, beside_bytes=size) as picture:
+                decoded = codec.decode(data, threads=threads, max_pixels=self._options.max_pixels)
+                compare(decoded, picture.pixels)
+                if picture.palette != info.palette:
+                    raise ValueError("the palette differs from the source's")
+        except Exception:
             self.verify(data, threads)
-            raise failure
-        finally:
-            del failure  # It has this frame now, which has both files.
+            raise
 
-    def _compare(self, path: Path, source: bytes, data: bytes, threads: int) -> None:
-        info = codec.info(data)
-        size = info.raw_bytes
-        with self.read(path, source, labels=info.labels, beside_bytes=size) as picture:
-            decoded = codec.decode(data, threads=threads, max_pixels=self._options.max_pixels)
-            compare(decoded, picture.pixels)
-        if picture.palette != info.palette:
-            raise ValueError("the palette differs from the source's")
-
-    def remarks_told(self) -> list[str]:
-        """A line for each remark, with the first file that it is of."""
+    def remark_lines(self) -> list[str]:
+        """A line for each remark, with the first file that it is about."""
         return [
             f"{remark}: {len(paths)} files; the first is {min(paths)}"
             if len(paths) > 1
@@ -209,12 +193,18 @@ class PictureReader:
         ]
 
 
-def _keep_little(size: int) -> None:
-    """Bounds what glibc keeps for a thread, where that is less than it would: it costs time."""
-    if size < _MOST_KEPT_BYTES:
-        for parameter in (_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD):
-            with suppress(AttributeError, OSError):  # another library of C
-                ctypes.CDLL(None).mallopt(parameter, max(_FEWEST_KEPT_BYTES, size))
+def compare(decoded: codec.Image, source: codec.Image) -> None:
+    """Raises ValueError unless the two images are the same."""
+    if (decoded.dtype, decoded.shape) != (source.dtype, source.shape):
+        raise ValueError(f"the source is {_kind(source)}; the L3 image {_kind(decoded)}")
+    if not np.array_equal(decoded, source):
+        raise ValueError("the pixels differ from the source's")
+
+
+def _kind(image: codec.Image) -> str:
+    height, width, channels = (*image.shape, 1)[:3]
+    signed = " signed" if image.dtype.kind == "i" else ""
+    return f"{width} x {height}, channels: {channels}, {8 * image.dtype.itemsize} bits{signed}"
 
 
 class MemoryBudget:
@@ -254,7 +244,7 @@ class MemoryBudget:
         """Gives the system what is free, now and then: glibc keeps it for each thread."""
         with self._changed:
             self._untrimmed += size
-            is_much = self._untrimmed > self._total // _KEPT_PART
+            is_much = self._untrimmed > self._total // 4
             self._untrimmed = 0 if is_much else self._untrimmed
         if is_much:
             with suppress(AttributeError, OSError):  # another library of C

@@ -1,10 +1,8 @@
-"""What a command did, and how it is told: tables, failures, a JSON summary."""
+"""The report of a command: its table, remarks, failures, JSON summary and exit code."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
 import sys
 from collections import defaultdict
@@ -13,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l3dali import __version__
-from l3dali.cli.batch import STDOUT, is_stream
-from l3dali.cli.files import end_writes, write_file
+from l3dali.cli.inputs import is_image_name
+from l3dali.cli.outputs import STDOUT, is_stream, write_file
 from l3dali.console import (
     complain,
     count_failures,
@@ -33,27 +31,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from l3dali.cli.batch import Found
+    from l3dali.cli.inputs import Found
     from l3dali.console import Failure
 
 EXIT_FAILED = 2
-EXIT_SIGNAL = 128  # and the signal's number
+SIGNALLED = 128  # plus the number of the signal
 
 
 @dataclass(frozen=True)
 class Done:
-    """What the work on one file came to.
+    """The result of the work on one file.
 
     Attributes:
-        raw_bytes: the size of its pixels.
-        read_bytes: the size of the source.
-        written_bytes: the size of the result.
-        lossy: the name of the lossy format that the source has, if it has one.
+        raw_bytes: size of its pixels.
+        read_bytes: size of the source.
+        written_bytes: size of the result.
+        lossy: the name of the source's format if it is lossy.
     """
 
     raw_bytes: int
     read_bytes: int
-    written_bytes: int
+    written_bytes: int = 0
     lossy: str | None = None
 
 
@@ -63,14 +61,13 @@ class Report:
 
     Attributes:
         total: files to work on.
-        done: what came of those that went well.
+        done: those that went well.
         kept: files whose results existed.
-        failures: files that did not work out.
+        failures: files that failed.
         seconds: how long it took.
         palettes_expanded: palette images read as colours, not as the numbers of their entries.
         ended_by: why no further result could be written, if so.
-        signal_number: the signal that asked to stop, or 0.
-        abandoned: work goes on in other threads that nobody waits for.
+        signal_number: the signal that interrupted it, or 0.
     """
 
     total: int = 0
@@ -81,7 +78,6 @@ class Report:
     palettes_expanded: int = 0
     ended_by: str | None = None
     signal_number: int = 0
-    abandoned: bool = False
 
     @property
     def raw_bytes(self) -> int:
@@ -96,7 +92,7 @@ class Report:
         return sum(done.written_bytes for done in self.done)
 
     def of_lossy_sources(self) -> dict[str, Report]:
-        """What was done with the sources of each lossy format."""
+        """The part of each lossy source format."""
         reports: dict[str, Report] = defaultdict(Report)
         for done in self.done:
             if done.lossy is not None:
@@ -112,52 +108,41 @@ def finish(
     remark: Callable[[Report], list[str]] | None = None,
     fields: dict[str, Any] | None = None,
 ) -> int:
-    """Tells what was done, what was passed over and what failed; returns the exit code.
+    """Prints what was done, skipped and failed; returns the exit code.
 
     Args:
         report: what the command did.
-        found: what it was to do.
+        found: its input.
         options: those of the command.
-        file_bytes: columns of bytes for a row of totals, that of L3 among them; None for no row,
-            and there is none where nothing was done.
-        remark: gives lines to be said at the end.
-        fields: more of the JSON summary.
+        file_bytes: columns of bytes for a row of totals, that of L3 among them; None for no row.
+        remark: returns lines for the end.
+        fields: more fields of the JSON summary.
     """
     failures = sorted(found.failures + report.failures, key=lambda failure: Path(failure.path))
     code = EXIT_FAILED if failures else 0
     if report.signal_number:
-        code = EXIT_SIGNAL + report.signal_number
+        code = SIGNALLED + report.signal_number
     if not options.quiet:
         if file_bytes is not None and report.done:
-            _print_totals(report, file_bytes, to_stderr=_stdout_is_taken(options))
-        _print_notes(report, found)
-        if remark:
-            say(remark(report))
+            takes_data = STDOUT in (getattr(options, "output", None), options.json_summary)
+            _print_totals(report, file_bytes, to_stderr=takes_data)
+        notes = {
+            "existing results kept": report.kept,
+            "other files skipped": found.others.total(),
+            "links to folders not followed": found.links,
+        }
+        if any(notes.values()):
+            say([", ".join(f"{note}: {count}" for note, count in notes.items() if count)])
+        say(remark(report) if remark else [])
     tell_failures(failures, has_summary=options.has_summary)
     if report.ended_by or report.signal_number:
         finished = len(report.done) + report.kept
         goes_on = "skip_existing" in options and report.total > 1
-        advice = "; --skip-existing goes on from there" if goes_on else ""
+        advice = "; --skip-existing continues from there" if goes_on else ""
         reason = f"stopped: {report.ended_by}" if report.ended_by else "interrupted"
         complain(f"l3: {reason}; {finished} of {report.total} files are done{advice}")
-    summary = _fields(report, found) | (fields or {})
-    write_summary(options.json_summary, code, failures, summary)
-    if report.abandoned:
-        _end_process(code)
+    write_summary(options.json_summary, code, failures, _fields(report, found) | (fields or {}))
     return code
-
-
-def _end_process(code: int) -> None:
-    """Ends the process without waiting for the work that has been dropped."""
-    end_writes()
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(code)
-
-
-def _stdout_is_taken(options: argparse.Namespace) -> bool:
-    return STDOUT in (getattr(options, "output", None), options.json_summary)
 
 
 def _print_totals(report: Report, file_bytes: dict[str, int], *, to_stderr: bool) -> None:
@@ -176,43 +161,35 @@ def _print_totals(report: Report, file_bytes: dict[str, int], *, to_stderr: bool
     )
 
 
-def _print_notes(report: Report, found: Found) -> None:
-    notes = {
-        "existing results kept": report.kept,
-        "other files passed over": found.others.total(),
-        "links to folders not followed": found.links,
-    }
-    if any(notes.values()):
-        complain("l3: " + ", ".join(f"{note}: {count}" for note, count in notes.items() if count))
-
-
 _HEAD_BYTES = 256
 _SUMMARY = re.compile(rb'\s*\{\s*"version":\s*"[^"]+",\s*"exit_code":\s*\d')  # as it begins
 
 
-def refuse_others(path: Path) -> None:
-    """Raises UsageError if there is something else than a JSON summary at `path`."""
-    if path.is_dir():
-        raise UsageError(f"--json-summary {path}: this is a folder")
-    if path != STDOUT and path.is_file():
+def check_summary(path: Path | None) -> None:
+    """Raises UsageError if `--json-summary` would replace anything but an earlier summary."""
+    if path is None or is_stream(path):
+        return
+    if path.is_dir() or is_image_name(path.name):
+        what = "a folder" if path.is_dir() else "the name of an image"
+        raise UsageError(f"--json-summary {path}: this is {what}")
+    if path.is_file():
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
         if head and not _SUMMARY.match(head):
-            raise UsageError(f"--json-summary {path}: this file holds something else")
+            raise UsageError(f"--json-summary {path}: this file is not a summary; name another")
 
 
 def write_summary(
     path: Path | None, code: int, failures: Sequence[Failure], fields: dict[str, Any]
 ) -> None:
-    """Writes what `--json-summary` asks for: the fields of a command, and what all have.
+    """Writes the file of `--json-summary`: fields of the command, and those of all commands.
 
     Raises:
         UsageError: the file has become something else meanwhile.
     """
     if path is None:
         return
-    if not is_stream(path):
-        refuse_others(path)
+    check_summary(path)
     summary = {
         "version": __version__,
         "exit_code": code,
@@ -227,7 +204,7 @@ def write_summary(
 
 
 def json_list(entries: list[str]) -> str:
-    """Entries of JSON, one a line; indented, deep lists of files would take a lot."""
+    """Entries of JSON, one a line: indented, lists of many files would be long."""
     return "[\n" + ",\n".join(entries) + "\n]"
 
 

@@ -7,17 +7,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l3dali.cli.arguments import (
-    new_command,
-    new_file,
-    output_argument,
-    path_argument,
-    positive_number,
-)
-from l3dali.cli.batch import STDIN, failure_of, is_stream, with_one_target
-from l3dali.cli.files import check_stdin, check_stream, read_stdin, write_file
+from l3dali.cli.arguments import new_command, output_argument, path_argument, positive_number
+from l3dali.cli.inputs import STDIN, check_stdin, is_image_name, read_stdin
+from l3dali.cli.loop import failure_of
+from l3dali.cli.outputs import check_stream, new_file, without_collisions, write_file
 from l3dali.cli.report import EXIT_FAILED
-from l3dali.cli.work import is_image_name
 from l3dali.console import tell_failures
 from l3dali.errors import UsageError
 from l3dali.view.catalog import Entry
@@ -55,7 +49,7 @@ def add_command(commands: Commands) -> None:
         type=positive_number,
         default=256,
         metavar="N",
-        help=f"pixels of the longer side, up to {_MAX_SIDE}; default: %(default)s",
+        help=f"pixels on the longer side, up to {_MAX_SIDE}; default: %(default)s",
     )
 
 
@@ -63,14 +57,13 @@ def _thumbnail(options: argparse.Namespace) -> int:
     source: Path = options.path
     if source == STDIN:
         check_stdin()
-    if is_stream(options.output):
-        check_stream(options.output)
-    elif options.output.suffix.lower() != ".png" and is_image_name(options.output.name):
+    check_stream(options.output)
+    if options.output.suffix.lower() != ".png" and is_image_name(options.output.name):
         raise UsageError(f"thumbnails are PNG, and {options.output} ends in another suffix")
     if options.size > _MAX_SIDE:
         raise UsageError(f"--size {options.size} is more than {_MAX_SIDE}")
     new_file(options.output, overwrite=options.overwrite)
-    with_one_target(source, options.output)
+    without_collisions([(source, options.output)])
     try:
         if source == STDIN:
             data = memoryview(read_stdin())

@@ -14,16 +14,11 @@ from l3dali.cli.arguments import (
     new_file_command,
     path_or_url_argument,
 )
-from l3dali.cli.batch import Found, find_files, plan_targets
-from l3dali.cli.files import read_file
+from l3dali.cli.inputs import L3_SUFFIX, Found, find_files, find_inputs, read_file
+from l3dali.cli.loop import run, threads_per_file
+from l3dali.cli.outputs import plan_targets
 from l3dali.cli.reading import PictureReader, add_reading_options
-from l3dali.cli.report import Done, Report, finish
-from l3dali.cli.work import (
-    L3_SUFFIX,
-    find_inputs,
-    run,
-    threads_per_file,
-)
+from l3dali.cli.report import Done, Report, check_summary, finish
 from l3dali.console import Failure
 from l3dali.errors import UsageError
 from l3dali.images.reading import READ_SUFFIXES, unread_images
@@ -50,7 +45,7 @@ def add_command(commands: Commands) -> None:
         sets=True,
     )
     command.add_argument(
-        "--source", type=path_or_url_argument, help="the file or folder that PATH was made from"
+        "--source", type=path_or_url_argument, help="file or folder that PATH was made from"
     )
     add_reading_options(command)
     add_jobs_option(command)
@@ -58,12 +53,13 @@ def add_command(commands: Commands) -> None:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from l3dali.cli import sets  # libraries for data sets are for these alone
+    from l3dali.cli import sets  # imports the libraries of data sets
 
+    check_summary(options.json_summary)
     if sets.are_sets(options):
         return sets.verify(options)
     found = find_inputs(options, {L3_SUFFIX})
-    paths = [file.path for file in found.files]
+    paths = list(dict.fromkeys(file.path for file in found.files))
     sources, unread = _find_sources(options, found)
     threads = threads_per_file(options.jobs, len(paths))
     reader = PictureReader(options)
@@ -77,44 +73,42 @@ def _verify(options: argparse.Namespace) -> int:
         else:
             source = read_file(sources[path], [options.source])
             reader.compare(sources[path], source, data, threads)
-        return Done(codec.info(data).raw_bytes, len(data), 0)
+        return Done(codec.info(data).raw_bytes, len(data))
 
-    def remark(report: Report) -> list[str]:
-        if not reader.expanded:
-            return []
-        return [
-            f"palette images compared by their colours: {reader.expanded}; "
-            "their L3 files do not hold their numbers (see l3 encode --palette index)"
-        ]
+    def remark(_report: Report) -> list[str]:
+        lines = unread + reader.remark_lines()
+        if reader.expanded:
+            lines.append(
+                f"palette images compared by their colours: {reader.expanded}; their L3 files do "
+                "not hold entry numbers (see l3 encode --palette index)"
+            )
+        return lines
 
-    def last_remark(report: Report) -> list[str]:
-        return unread + reader.remarks_told() + remark(report)
-
-    report = run(paths, work, options, remark)
+    report = run(paths, work, options)
     report.palettes_expanded = reader.expanded
-    return finish(report, found, options, {"L3": report.read_bytes}, last_remark)
+    return finish(report, found, options, {"L3": report.read_bytes}, remark)
 
 
 def _find_sources(
     options: argparse.Namespace, found: Found
 ) -> tuple[dict[Path, Path] | None, list[str]]:
-    """The source of each L3 file, paired as `l3 encode` does; None if not asked for.
+    """The source of each L3 file, paired as by `l3 encode`, or None without `--source`.
 
-    Then what is said of images that no L3 file can be of. Sources in a folder that have no L3 file
-    are added to the failures, links to folders to the others.
+    Also returns remarks on images of formats that are not read. Sources without an L3 file are
+    added to the failures of `found`, and links to folders to its links.
     """
     source: Path | str | None = options.source
     if source is None:
         return None, []
     if isinstance(source, str):
-        raise UsageError("a URL as --source goes with what l3 convert has written")
+        raise UsageError("--source can only be a URL if PATH is output of l3 convert")
     if options.files_from is not None or len(options.paths) != 1:
-        raise UsageError("--source goes with one PATH")
+        raise UsageError("--source needs one PATH")
     for path in (options.paths[0], source):
         if not path.exists():
             raise UsageError(f"{path}: {os.strerror(errno.ENOENT)}")
     if options.paths[0].is_dir() != source.is_dir():
-        raise UsageError("--source goes with one PATH: both files or both folders")
+        raise UsageError("--source and PATH must both be files or both be folders")
     if not source.is_dir():
         return {options.paths[0]: source}, []
     images = find_files([source], READ_SUFFIXES)

@@ -1,0 +1,190 @@
+"""The files that a command reads: PATHs, lists of names, folders, standard input."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import stat
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from l3dali.console import Failure
+from l3dali.errors import UsageError
+from l3dali.images.reading import IMAGE_SUFFIXES, unread_images
+from l3dali.images.writing import WRITERS
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Collection, Iterable
+
+STDIN = Path("/dev/stdin")  # what `-` becomes: a file may have the name `-`
+L3_SUFFIX = ".l3"
+KNOWN_SUFFIXES = IMAGE_SUFFIXES | WRITERS.keys() | {L3_SUFFIX}
+NOT_L3_FILES = (
+    "use the originals, or the output of l3 convert --to png; docs/guide.md shows how Python "
+    "encodes L3 files again"
+)
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that a command works on.
+
+    Attributes:
+        path: where it is.
+        relative: where its result goes below the folder for results, except for the suffix.
+    """
+
+    path: Path
+    relative: Path
+
+
+@dataclass
+class Found:
+    """The files that the arguments of a command name.
+
+    Attributes:
+        files: those to work on.
+        failures: folders that cannot be read, names outside of the folder of a list.
+        pipes: those of the files that are pipes or devices, which only a PATH can name.
+        others: how many files in folders were skipped because of their suffix, by suffix.
+        links: symbolic links to folders, which are not followed.
+    """
+
+    files: list[File] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    pipes: set[Path] = field(default_factory=set)
+    others: Counter[str] = field(default_factory=Counter)
+    links: int = 0
+
+
+def find_inputs(options: argparse.Namespace, suffixes: Collection[str]) -> Found:
+    """The files that PATHs or a list name.
+
+    Raises:
+        UsageError: there are none, or PATHs and options do not fit.
+    """
+    if options.files_from is not None:
+        found = _find_listed(options, suffixes)
+    elif options.null:
+        raise UsageError("--null only applies to --files-from")
+    elif not options.paths:
+        raise UsageError("no PATH; '-' is standard input")
+    else:
+        if STDIN in options.paths:
+            check_stdin()
+        found = find_files(options.paths, suffixes)
+    if not found.files and not found.failures:
+        advice = unread_images(found.others, "there")
+        if suffixes == {L3_SUFFIX}:
+            advice = ["l3 encode makes them of images"]
+        elif count := found.others[L3_SUFFIX]:
+            advice.append(
+                f"there are {count} L3 files, which are no images to encode: {NOT_L3_FILES}"
+            )
+        where = "in the folders named" if options.files_from is None else f"in {options.files_from}"
+        raise UsageError("; ".join([f"no {' '.join(sorted(suffixes))} files {where}", *advice]))
+    return found
+
+
+def find_files(inputs: Iterable[Path], suffixes: Collection[str]) -> Found:
+    """Lists files that are named, and those in named folders that have one of the suffixes.
+
+    Results of named files keep the bare name. Those of a folder keep their names below it, and
+    start with the folder's own name if several folders are named.
+    """
+    found = Found()
+    places = {path: Path(_absolute(path)) for path in inputs}
+    folders = {path for path in places if path != STDIN and os.path.isdir(path)}  # noqa: PTH112
+    has_several = len({places[path] for path in folders}) > 1
+    for path, place in places.items():
+        if path in folders:
+            _search_folder(path, suffixes, found, Path(place.name if has_several else ""))
+        else:
+            _add_file(File(path, Path(path.name)), found)
+    return found
+
+
+def _find_listed(options: argparse.Namespace, suffixes: Collection[str]) -> Found:
+    """Lists the files and folders of a list. Results keep their names below PATH."""
+    base = options.paths[0] if options.paths else Path()
+    if len(options.paths) > 1 or isinstance(base, str) or not base.is_dir():
+        raise UsageError("--files-from needs one PATH, the folder where its names start, or none")
+    source: Path = options.files_from
+    names = read_stdin() if source == STDIN else source.read_bytes()
+    if options.null:
+        listed = names.split(b"\0")
+    elif b"\0" in names:
+        raise UsageError(f"--files-from {source}: the list has NUL bytes: use -0, or UTF-8")
+    else:  # Windows writes a mark at the start and carriage returns.
+        lines = names.removeprefix(codecs.BOM_UTF8).split(b"\n")
+        listed = [line.removesuffix(b"\r") for line in lines]
+    found = Found()
+    start = _absolute(base)
+    for name in filter(None, listed):
+        path = base / os.fsdecode(name)
+        relative = Path(os.path.relpath(_absolute(path), start))
+        if relative.parts[:1] == ("..",):
+            reason = f"outside {'the current folder' if base == Path() else base}"
+            found.failures.append(Failure(path, reason))
+        elif os.path.isdir(path):  # noqa: PTH112
+            _search_folder(path, suffixes, found, relative)
+        else:
+            _add_file(File(path, relative), found)
+    return found
+
+
+def _absolute(path: Path) -> str:
+    # Path.absolute() and normpath take four times as long, for each of a million files.
+    return os.path.abspath(path)  # noqa: PTH100
+
+
+def _add_file(file: File, found: Found) -> None:
+    found.files.append(file)
+    if os.path.exists(file.path) and not os.path.isfile(file.path):  # noqa: PTH110, PTH113
+        found.pipes.add(file.path)
+
+
+def _search_folder(root: Path, suffixes: Collection[str], found: Found, under: Path) -> None:
+    def on_error(error: OSError) -> None:
+        found.failures.append(Failure(error.filename, error.strerror or str(error)))
+
+    for name, folders, files in os.walk(root, onerror=on_error):
+        folder = Path(name)
+        folders.sort()
+        found.links += sum(os.path.islink(folder / child) for child in folders)  # noqa: PTH114
+        for file in sorted(files):
+            path = folder / file
+            suffix = path.suffix.lower()
+            if suffix in suffixes and not file.startswith("._"):  # macOS keeps attributes there
+                found.files.append(File(path, under / path.relative_to(root)))
+            else:
+                found.others[suffix] += 1
+
+
+def is_image_name(name: str) -> bool:
+    """Whether a file of this name would be an image."""
+    return Path(name).suffix.lower() in KNOWN_SUFFIXES
+
+
+def read_file(path: Path, pipes: Collection[Path] = ()) -> bytes:
+    """The bytes of a regular file, or of one of the `pipes`."""
+    if path == STDIN:
+        return read_stdin()
+    if path not in pipes and not stat.S_ISREG(path.stat().st_mode):  # A pipe might never end.
+        raise OSError("not a file")
+    return path.read_bytes()
+
+
+def read_stdin() -> bytes:
+    """The bytes of standard input."""
+    return sys.stdin.buffer.read()
+
+
+def check_stdin() -> None:
+    """Raises UsageError if standard input is a terminal."""
+    if sys.stdin.isatty():
+        raise UsageError("standard input is a terminal; pipe a file into it, or name a file")

@@ -1,0 +1,186 @@
+"""The work on many files in threads: failures, interrupts, and what ends a run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from l3dali.cli.outputs import OutputError
+from l3dali.cli.report import Done, Report
+from l3dali.console import Failure, progress, say
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
+
+_TICK_SECONDS = 0.2
+_END_SECONDS = 1.9  # before a second signal ends the process
+_EARLY_FILES = 100  # after so many of a longer run, print the remarks of its end
+
+Named = TypeVar("Named", Path, str)
+
+
+def run(
+    paths: Sequence[Named],
+    work: Callable[[Named], Done | None],
+    options: argparse.Namespace,
+    remark: Callable[[Report], list[str]] | None = None,
+) -> Report:
+    """Works on all files, until all are done, nothing can be written, or a signal interrupts it.
+
+    After a signal, work in hand goes on in its threads until the process ends.
+
+    Args:
+        paths: the files, by their paths or other names.
+        work: done in `options.jobs` threads; returns None if the result existed.
+        options: those of the command.
+        remark: returns lines that are also printed when `_EARLY_FILES` of a longer run are done.
+    """
+    from l3dali.datasets.convert.work import is_shard_name  # imports libraries of data sets
+
+    report = Report(total=len(paths))
+    start = time.perf_counter()
+
+    def count(path: Named, result: Done | Exception | None) -> None:
+        writes = "overwrite" in options
+        if writes and isinstance(result, ValueError) and is_shard_name(str(path)):
+            result = ValueError("a shard: use l3 convert, and --to png to decode")
+        if isinstance(result, BrokenPipeError):
+            raise result
+        if isinstance(result, Exception):
+            report.failures.append(failure_of(path, result))
+            if isinstance(result, OutputError):
+                report.ended_by = report.failures[-1].reason
+        elif result is None:
+            report.kept += 1
+        else:
+            report.done.append(result)
+
+    pool = ThreadPoolExecutor(options.jobs)
+    pending: set[Future[tuple[Named, Done | Exception | None]]] = set()
+    try:
+        results = _results(paths, work, pool, pending, options.jobs, report)
+        for path, result in progress(results, len(paths), quiet=options.quiet):
+            count(path, result)
+            if remark and isinstance(result, Done) and not options.quiet:
+                is_early = len(report.done) == _EARLY_FILES < len(paths)
+                said = remark(report) if is_early else []
+                say([f"after {_EARLY_FILES} of {len(paths)} files:"] * bool(said) + said)
+    except KeyboardInterrupt as error:
+        report.signal_number = signal_of(error)
+        pool.shutdown(wait=False, cancel_futures=True)
+        for future in pending:
+            if future.done() and not future.cancelled():
+                count(*future.result())
+    finally:
+        pool.shutdown(wait=not report.signal_number, cancel_futures=True)
+    report.seconds = time.perf_counter() - start
+    return report
+
+
+def _results(
+    paths: Sequence[Named],
+    work: Callable[[Named], Done | None],
+    pool: ThreadPoolExecutor,
+    pending: set[Future[tuple[Named, Done | Exception | None]]],
+    threads: int,
+    report: Report,
+) -> Iterator[tuple[Named, Done | Exception | None] | None]:
+    """Yields each path with the result of `work` or its error; None where time has passed.
+
+    Once `report.ended_by` is set, only the work in hand is finished. `pending` has what was not
+    yielded yet.
+    """
+
+    def attempt(path: Named) -> tuple[Named, Done | Exception | None]:
+        try:
+            return path, work(path)
+        except Exception as error:  # Whatever it is, the other files go on.
+            return path, _without_frames(error)
+
+    queue = iter(paths)
+    while True:
+        if report.ended_by:
+            pending -= {future for future in pending if future.cancel()}
+        else:
+            free = 2 * threads - len(pending)
+            pending |= {pool.submit(attempt, path) for path in islice(queue, free)}
+        if not pending:
+            return
+        done, _ = wait(pending, timeout=_TICK_SECONDS, return_when=FIRST_COMPLETED)
+        for future in done:
+            pending.remove(future)
+            yield future.result()
+        if not done:
+            yield None
+
+
+def threads_per_file(jobs: int, files: int) -> int:
+    """The threads that the work on each of so many files may use."""
+    return max(1, jobs // max(1, files))
+
+
+def _without_frames(error: Exception) -> Exception:
+    """The error; its frames and those of its causes no longer hold pixels."""
+    errors: list[BaseException] = [error]
+    for each in errors:
+        traceback.clear_frames(each.__traceback__)
+        more = (each.__cause__, each.__context__)
+        errors += [other for other in more if other is not None and other not in errors]
+    return error
+
+
+def failure_of(path: Path | str, error: Exception) -> Failure:
+    """The failure of a file, with the reason for people."""
+    if isinstance(error, OSError) and error.strerror:
+        elsewhere = error.filename not in (None, os.fspath(path))
+        reason = f"{error.strerror}: {error.filename}" if elsewhere else error.strerror
+        return Failure(path, reason, error.strerror)
+    is_memory = isinstance(error, MemoryError)
+    reason = "not enough memory" if is_memory else str(error) or type(error).__name__
+    return Failure(path, reason)
+
+
+_interrupted_at: float | None = None
+
+
+def interrupt_once() -> None:
+    """Makes Ctrl-C and SIGTERM raise KeyboardInterrupt with the signal's number, once.
+
+    Further signals are ignored for some seconds, so that the command can end in order; a later one
+    ends the process. A handler of Ctrl-C that the caller has set stays.
+    """
+    global _interrupted_at
+    _interrupted_at = None
+    signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    global _interrupted_at
+    if _interrupted_at is None:
+        _interrupted_at = time.monotonic()
+        raise KeyboardInterrupt(number)
+    if time.monotonic() - _interrupted_at > _END_SECONDS:
+        with suppress(OSError):
+            os.write(sys.stderr.fileno(), b"l3: interrupted again, while it ended\n")
+        os._exit(128 + number)
+
+
+def signal_of(error: KeyboardInterrupt) -> int:
+    """The number of the signal that has raised it."""
+    # Codecs in Python, as for names in zip archives, raise another one from the first.
+    for each in (error, error.__cause__):
+        if each is not None and each.args and isinstance(each.args[0], int):
+            return each.args[0]
+    return signal.SIGINT

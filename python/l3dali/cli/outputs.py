@@ -1,0 +1,257 @@
+"""The files that a command writes: where results go, and how they appear whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat
+import sys
+import threading
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from l3dali import codec
+from l3dali.cli.inputs import KNOWN_SUFFIXES
+from l3dali.console import complain
+from l3dali.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable
+
+    from l3dali.cli.inputs import Found
+
+STDOUT = Path("/dev/stdout")  # what `-o -` becomes
+# Errors of writing that the next file would meet as well.
+_LASTING = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENODEV, errno.ESTALE}
+_MOST_WRITES = codec.THREADS[-1]
+_WRITE_SECONDS = 5
+_writes = threading.Semaphore(_MOST_WRITES)  # each holds one
+
+
+class OutputError(OSError):
+    """No further result can be written."""
+
+
+def is_stream(path: Path) -> bool:
+    """Whether `path` is standard output, a pipe or a device: data is written into it."""
+    return path == STDOUT or codec.is_special(path)
+
+
+def check_stream(output: Path) -> None:
+    """Raises UsageError if image data would go to a terminal."""
+    if output == STDOUT and sys.stdout.isatty():
+        raise UsageError("image data is not for terminals; redirect it, or name a file: -o FILE")
+
+
+def plan_outputs(found: Found, options: argparse.Namespace, suffix: str) -> dict[Path, Path]:
+    """The target of each file.
+
+    Sets `options.output` to standard output if it is None and the source is a pipe.
+
+    Raises:
+        UsageError: `options.output` cannot take these results.
+    """
+    if options.output is None and found.pipes:
+        options.output = STDOUT
+    output: Path | None = options.output
+    if output is None:
+        return plan_targets(found, None, suffix)
+    if is_stream(output):
+        check_stream(output)
+        if STDOUT == output == options.json_summary:
+            raise UsageError("standard output cannot take both the result and the JSON summary")
+    elif not output.exists() and output.suffix.lower() in KNOWN_SUFFIXES - {suffix}:
+        raise UsageError(
+            f"results are {suffix} files, and {output} ends in {output.suffix}; "
+            "create it first if it is a folder"
+        )
+    else:
+        place = next(each for each in (output, *output.absolute().parents) if each.exists())
+        if place.is_dir() and not os.access(place, os.W_OK | os.X_OK):
+            raise UsageError(f"{place} cannot be written: {os.strerror(errno.EACCES)}")
+    return plan_targets(found, output, suffix)
+
+
+def plan_targets(found: Found, output: Path | None, suffix: str) -> dict[Path, Path]:
+    """The target of each file: beside it, in the folder `output`, or `output` itself.
+
+    `output` is the target if it is a stream, or if it ends in `suffix`, is no folder, and there is
+    one file.
+
+    Raises:
+        UsageError: two files would get one target, or a target is itself a source.
+    """
+    if output is not None and (
+        is_stream(output) or (output.suffix.lower() == suffix and not output.is_dir())
+    ):
+        if len(found.files) != 1:
+            raise UsageError(f"{output} takes one result, but there are {len(found.files)}")
+        return without_collisions([(found.files[0].path, output)])
+    if output is not None and output.exists() and not output.is_dir():
+        raise UsageError(f"{output} is not a folder")
+    if found.pipes:
+        raise UsageError(f"{min(found.pipes)} has no name for a result: -o FILE{suffix}, or -o -")
+    return without_collisions(
+        (file.path, (output / file.relative if output else file.path).with_suffix(suffix))
+        for file in found.files
+    )
+
+
+def without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
+    """The target of each source, once for each source.
+
+    Raises:
+        UsageError: two sources would get one target, or a target is a source under any name, also
+            through links.
+    """
+
+    @cache
+    def real(folder: Path) -> str:
+        return os.path.realpath(folder)
+
+    def place_of(path: Path) -> str:
+        return f"{real(path.parent)}/{path.name}"
+
+    targets: dict[Path, Path] = {}
+    by_place: dict[str, Path] = {}  # sources, by the place of their target
+    for source, target in pairs:
+        first = by_place.setdefault(place_of(target), source)
+        if place_of(first) != place_of(source):
+            raise UsageError(
+                f"{first} and {source} would both become {target}: rename one of them, or put them "
+                "into folders of their own"
+            )
+        targets.setdefault(first, target)
+    sources = {_identity(source): source for source in targets}
+    for target in targets.values():
+        identity = _identity(target)
+        if identity is not None and identity in sources:
+            source = sources[identity]
+            raise UsageError(f"input and output are the same file: {target} is {source}")
+    return targets
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """The same for all names of a regular file, also those of streams that are open on it."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+
+
+def keeps(target: Path, options: argparse.Namespace) -> bool:
+    """Whether an existing result is kept; called before the work.
+
+    Raises:
+        FileExistsError: there is a result, and options do not say what to do.
+        OSError: a link leads out of the folder for results.
+    """
+    if is_stream(target):
+        if target in (STDOUT, options.output):
+            return False
+        reason = "a pipe or a device is in the place of the result"
+        raise FileExistsError(errno.EEXIST, reason, os.fspath(target))
+    if os.path.lexists(target) and not options.overwrite:
+        if options.skip_existing:
+            return True
+        reason = "the result exists; use --overwrite or --skip-existing"
+        raise FileExistsError(errno.EEXIST, reason, os.fspath(target))
+    folder, output = target.parent, options.output
+    is_below = output is not None and folder.is_relative_to(output)
+    if is_below and not Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(output)):
+        raise OSError(errno.ELOOP, f"a link leads out of {output}", os.fspath(folder))
+    return False
+
+
+def write_result(
+    target: Path, data: bytes, options: argparse.Namespace, like: Path | None = None
+) -> bool:
+    """Writes a result as `write_file`; False if `--skip-existing` keeps one that is new there."""
+    try:
+        write_file(target, data, like, replace=options.overwrite)
+    except FileExistsError:
+        if keeps(target, options):
+            return False
+        raise
+    return True
+
+
+def write_file(
+    target: Path, data: bytes, like: Path | None = None, *, replace: bool = True
+) -> None:
+    """Writes a result, and the folders above it; a file appears whole or not at all.
+
+    Args:
+        target: a path, or standard output.
+        data: all of the file.
+        like: the file whose mode and times it gets.
+        replace: whether to replace an existing file, rather than to raise FileExistsError.
+
+    Raises:
+        OutputError: writing the next file would fail as well.
+        OSError: writing this file failed.
+    """
+    try:
+        if target == STDOUT:
+            sys.stdout.flush()
+            # Its buffer would keep and repeat data that cannot be written.
+            with os.fdopen(sys.stdout.fileno(), "wb", closefd=False) as file:
+                file.write(data)
+        elif is_stream(target):
+            codec.write_atomically(target, data)
+        else:
+            with _writes:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                codec.write_atomically(target, data, like=like, replace=replace)
+    except OSError as error:
+        if error.errno in _LASTING:
+            where = error.filename or os.fspath(target)
+            raise OutputError(error.errno, error.strerror, where) from None
+        raise
+
+
+def end_writes() -> None:
+    """Waits for the files that are being written; no other one begins until the process ends."""
+    for _ in range(_MOST_WRITES):
+        if not _writes.acquire(timeout=_WRITE_SECONDS):
+            return
+
+
+def new_file(path: Path, *, overwrite: bool) -> Path:
+    """The path, if a file can be written there.
+
+    Raises:
+        UsageError: there is a file already, or no folder for it.
+    """
+    if path != STDOUT and not codec.is_special(path):
+        if path.is_dir() or not path.parent.is_dir():
+            raise UsageError(f"{path} cannot be written: name a file in a folder that exists")
+        if not os.access(path.parent, os.W_OK):
+            raise UsageError(f"{path} cannot be written: {os.strerror(errno.EACCES)}")
+        if os.path.lexists(path) and not overwrite:
+            raise UsageError(f"{path} exists; --overwrite replaces it")
+    return path
+
+
+def write_new(path: Path, data: str | bytes, *, overwrite: bool) -> bool:
+    """Writes a text and a newline, or bytes, to a path that `new_file` has checked.
+
+    If another process has created the file meanwhile, writes one beside it and returns False.
+    """
+    if path == STDOUT:
+        print(data)
+        return True
+    data = f"{data}\n".encode() if isinstance(data, str) else data
+    for number in itertools.count(1):
+        target = path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
+        with suppress(FileExistsError):
+            codec.write_atomically(target, data, replace=overwrite)
+            break
+    if target != path:
+        complain(f"l3: {path} was created by another process and was not replaced; wrote {target}")
+    return target == path
