@@ -184,7 +184,7 @@ def test_max_pixels(masks: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main([*command, "--max-pixels", "1999"]) == 2
         assert "50 x 40 pixels are more than the limit of 1999" in capsys.readouterr().err
         assert main([*command, "--max-pixels", f"{2**31 + 1}"]) == 2
-        assert "is over 2147483648" in capsys.readouterr().err
+        assert "is over the limit 2147483648 of L3" in capsys.readouterr().err
 
 
 # Memory.

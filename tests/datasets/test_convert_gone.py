@@ -495,9 +495,10 @@ def test_a_source_that_has_failed_is_not_done_by_another_plan(
     pytest.importorskip("scipy")
     dest = folder.parent / "d"
     plan = save(make_plan(folder, {"packed": 1.0}), folder.parent / "plan.json")
-    more = "--allow-changes", "--on-error", "fail"
+    more = "--on-error", "fail"
     assert convert(folder, dest, "--plan", plan, *more) == 0
     (folder / "1.png").write_bytes(png(1)[:-30])
+    save(make_plan(folder, {"packed": 1.0}), plan)
     assert convert(folder, dest, "--plan", plan, *more) == 2
     save(make_plan(folder, {"packed": 1.0, "source": 0.0}), plan)  # which chooses the same
     capsys.readouterr()
@@ -575,7 +576,8 @@ def test_a_plan_and_sources_that_are_gone(folder: Path, capsys: pytest.CaptureFi
     for name in ("0.png", "1.png", "2.png", "3.png"):
         (folder / name).unlink()
     assert convert(folder, dest, "--plan", plan) == 2  # another data set
-    assert convert(folder, dest, "--plan", plan, "--allow-changes", "--remove-gone") == 0
+    save(make_plan(folder, mix), plan)
+    assert convert(folder, dest, "--plan", plan, "--remove-gone") == 0
     assert "gone: 4 removed" in capsys.readouterr().err
     assert files_below(dest) == {"a.tar", "a.idx"}
     assert len(read_tar(dest / "a.tar")) == 9

@@ -86,7 +86,7 @@ def test_nothing_found(tmp_path: Path, to: str, capsys: pytest.CaptureFixture[st
         assert "l3: no image was found in 2 files; L3 images are copied as they are; " in told
         assert ".parquet" in told
     else:
-        assert "no L3 file among 2 files; --to png turns L3 files back: SOURCE is the fold" in told
+        assert "no L3 file among 2 files; --to png decodes L3 files: name the folder" in told
         assert code == 2
         (tmp_path / "s" / "c").write_bytes(b"what has no suffix is looked into")
         assert convert(tmp_path / "s", tmp_path / "d", "--to", to) == 0
@@ -324,7 +324,7 @@ def test_a_dest_with_the_name_of_a_shard(
         (["s", "d.l3"], "d.l3 has the name of an image. Name a folder, or d.l3/ if"),
         (["s", "file"], "l3: file is a file; DEST is a folder"),
         (["s", "memory://bucket/d.png"], "has the name of an image"),
-        (["s", "d", "--to", "png", "--coding", "packed"], "--coding is of L3 files"),
+        (["s", "d", "--to", "png", "--coding", "packed"], "it only applies to L3 output"),
     ],
 )
 def test_refused_before_work(

@@ -128,10 +128,10 @@ def test_a_shard_without_a_manifest(converted: Path, capsys: pytest.CaptureFixtu
     assert run("verify", converted) == 0
     told = capsys.readouterr().err
     assert f"{IMAGES + 2} L3 images" in told
-    assert "other files passed over: 1" in told
+    assert "other files skipped: 1" in told
     assert "oldest encoder" not in told
     assert run("verify", converted, "--source", converted.parent / "s") == 2
-    assert "a.tar: no line of a manifest says" in capsys.readouterr().err
+    assert "a.tar: no manifest names its source" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["tar", "l3", "copy"])
@@ -158,7 +158,7 @@ def test_what_is_gone(converted: Path, capsys: pytest.CaptureFixture[str]) -> No
     told = capsys.readouterr().err
     assert "sub/1.l3: no such file; the manifest has it, of sub/1.png" in told
     assert run("verify", converted, "--source", converted.parent / "s") == 2
-    assert "sub/1.png: nothing has been made of it" in capsys.readouterr().err
+    assert "sub/1.png: it has no result" in capsys.readouterr().err
 
 
 def test_an_earlier_result_is_gone(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,7 +223,7 @@ def test_a_manifest_without_rows(converted: Path, capsys: pytest.CaptureFixture[
     (converted / MANIFEST_NAME).write_bytes(b"")
     (converted / "labels.json").unlink()
     assert run("verify", converted, "--source", converted.parent / "s") == 2
-    assert "s/labels.json: nothing has been made of it" in capsys.readouterr().err
+    assert "s/labels.json: it has no result" in capsys.readouterr().err
 
 
 def test_totals_of_a_list(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -289,9 +289,9 @@ def test_a_source_that_has_changed(converted: Path, capsys: pytest.CaptureFixtur
     (source / "new.png").write_bytes(png(8))
     assert run("verify", converted, "--source", source) == 2
     told = capsys.readouterr().err
-    assert f"{converted / 'a.tar'}: {source / 'a.tar'} is not what it was made of" in told
+    assert f"{converted / 'a.tar'}: {source / 'a.tar'} has changed since the conversion" in told
     assert f"{converted / '0.l3'}: the pixels differ" in told
-    assert f"{source / 'new.png'}: nothing has been made of it" in told
+    assert f"{source / 'new.png'}: it has no result" in told
 
 
 def test_sources_of_any_name_without_a_result(
@@ -310,7 +310,7 @@ def test_sources_of_any_name_without_a_result(
     assert run("verify", converted, "--source", source) == 2
     told = capsys.readouterr().err
     for name in ("0002", "more.json"):
-        assert f"{source / name}: nothing has been made of it" in told
+        assert f"{source / name}: it has no result" in told
 
 
 def test_l3_files_that_were_copied(tmp_path: Path) -> None:

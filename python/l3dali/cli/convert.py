@@ -28,7 +28,7 @@ def add_command(commands: Commands) -> None:
         _run,
         "Convert data sets: folders and shards of images, local or in buckets.",
         """
-        l3 convert photos photos-l3                       goes on where it ended
+        l3 convert photos photos-l3                       or continue an earlier run
         l3 convert 's3://data/train-{000..146}.tar' train-l3
         l3 convert photos photos-mixed --plan plan.json   formats of l3 plan
         l3 convert photos-l3 photos-png --to png          back
@@ -52,7 +52,7 @@ def add_command(commands: Commands) -> None:
         "--engine",
         choices=["local", "ray"],
         default="local",
-        help="this machine, or a Ray cluster; default: local",
+        help="this machine, or the Ray cluster of RAY_ADDRESS; default: local",
     )
     add_report_options(parser)
 
@@ -64,13 +64,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _add_choices(parser: Parser) -> None:
-    """Adds what decides the results."""
+    """Adds the options that decide the results."""
     parser.add_argument(
         "--to",
         choices=["l3", "png", "tif", "source"],
         default="l3",
-        help="png and tif turn L3 back, source each image to the format that it came from (PNG for "
-        "JPEG and other lossy ones); default: l3",
+        help="output format: l3; png or tif; or source, the original format of each image (PNG if "
+        "that is lossy); default: l3",
     )
     parser.add_argument(
         "--container",
@@ -78,17 +78,14 @@ def _add_choices(parser: Parser) -> None:
         help="what tar files and zip archives become; default: each stays what it is",
     )
     parser.add_argument(
-        "--coding", choices=codec.CODINGS, help=f"of all images; default: {codec.DEFAULT_CODING}"
+        "--coding",
+        choices=codec.CODINGS,
+        help=f"coding of L3 files; default: {codec.DEFAULT_CODING}",
     )
     parser.add_argument(
         "--plan",
         metavar="FILE",
-        help="of l3 plan: it chooses the format of each image, and some stay as they are",
-    )
-    parser.add_argument(
-        "--allow-changes",
-        action="store_true",
-        help="follow the plan though the data set has changed since it was profiled",
+        help="file of l3 plan, which chooses the format of each image",
     )
     parser.add_argument(
         "--effort",
@@ -96,7 +93,8 @@ def _add_choices(parser: Parser) -> None:
         choices=codec.EFFORTS,
         default=codec.DEFAULT_EFFORT,
         metavar="N",
-        help="of rans, 1 (fast) to 9 (small); default: %(default)s",
+        help="compression effort of rans, 1 (fastest) to 9 (smallest); other codings ignore it; "
+        "default: %(default)s",
     )
     parser.add_argument(
         "--labels",
@@ -104,29 +102,28 @@ def _add_choices(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="NAMES",
-        help="images that are label maps, whose palettes keep their numbers: how their names or "
-        "fields end (seg.png), or a pattern of whole names with folders ('gtFine/*')",
+        help="images to mark as label maps, with entry numbers of palettes: the end of their names "
+        "or fields (seg.png), or a pattern of whole names with folders ('gtFine/*')",
     )
     parser.add_argument(
         "--on-error",
         choices=["fail", "keep", "drop"],
         default="keep",
-        help="a damaged image fails its shard, is kept as it is, or its sample is dropped; "
-        "default: %(default)s",
+        help="what to do with a damaged image: fail its shard, keep it as it is, or drop its "
+        "sample; default: %(default)s",
     )
     add_max_pixels_option(parser)
 
 
 def _add_cautions(parser: Parser) -> None:
-    """Adds what guards the results."""
+    """Adds the options that protect files."""
     parser.add_argument(
         "--remove-gone",
         action="store_true",
-        help="remove results in DEST whose sources are not in SOURCE any more, if they are as an "
-        "earlier run has written them",
+        help="remove unchanged results of earlier runs whose sources are gone from SOURCE",
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="say what would be done, and write nothing"
+        "--dry-run", action="store_true", help="print what would be done, and write nothing"
     )
     parser.add_argument(
         "--verify",
@@ -144,8 +141,8 @@ def _add_cautions(parser: Parser) -> None:
         type=positive_number,
         default=4096,
         metavar="MB",
-        help="memory that a worker may take to read files; default: %(default)s",
+        help="limit for the memory of each worker that reads files; default: %(default)s",
     )
     parser.add_argument(
-        "--grow", action="store_true", help="convert lossy sources (JPEG) though they grow"
+        "--grow", action="store_true", help="convert lossy images even if the result is larger"
     )

@@ -86,11 +86,9 @@ _LOSSY = {"jpeg", "webp", "jpegxl", "jpeg2000"}  # formats that may lose data
 def run(arguments: argparse.Namespace) -> int:
     """Converts, prints a summary and writes the report; gives the exit code."""
     if arguments.plan is not None and (arguments.coding is not None or arguments.to != "l3"):
-        raise UsageError("--plan chooses the formats; --coding and --to do not go with it")
+        raise UsageError("--plan chooses the formats; omit --coding and --to")
     if arguments.to != "l3" and arguments.coding is not None:
-        raise UsageError("--coding is of L3 files; it does not go with --to")
-    if arguments.allow_changes and arguments.plan is None:
-        raise UsageError("--allow-changes is for --plan")
+        raise UsageError("--coding cannot be combined with --to: it only applies to L3 output")
     if arguments.trust and arguments.plan is None:
         raise UsageError("--trust is for --plan: without one, all images are decoded")
     _refuse_dest(arguments.dest)
@@ -110,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.json_summary is not None:
         if arguments.dry_run:
-            raise UsageError("--json-summary is of a run; it does not go with --dry-run")
+            raise UsageError("--json-summary cannot be combined with --dry-run")
         check_summary(arguments.json_summary)
     target = open_folder(arguments.dest)
     if arguments.dry_run:
@@ -195,12 +193,10 @@ def _refuse_dest(url: str) -> None:
 
 def _find_sources(arguments: argparse.Namespace, plan: Plan | None) -> Sources:
     sources = find_sources(arguments.sources)
-    checked = None if arguments.allow_changes else plan
-    if checked is not None and fingerprint(sources) != checked.fingerprint:
+    if plan is not None and fingerprint(sources) != plan.fingerprint:
         raise UsageError(
-            f"{arguments.plan} is the plan of another data set, or files have come, gone or "
-            "changed since it was profiled: profile and plan again, or --allow-changes follows "
-            "it all the same"
+            f"{arguments.plan} does not match SOURCE: it is of another data set, or files were "
+            "added, removed or changed since the profile; profile and plan again"
         )
     if arguments.to == "l3" and plan is None and (count := count_l3_alone(sources)):
         raise UsageError(
@@ -245,7 +241,7 @@ def _open_engine(arguments: argparse.Namespace) -> Iterator[tuple[Engine, int]]:
 
 def _tell_of_books(manifest: Manifest, work: Work) -> None:
     if not manifest.has_lock:
-        complain("l3: the disk of DEST has no locks: let no other l3 convert work on it meanwhile")
+        complain("l3: the disk of DEST has no locks: run no other l3 convert on it meanwhile")
     if manifest.ignored:
         complain(
             f"l3: lines of {MANIFEST_NAME} that are no rows of results in DEST, passed over: "
@@ -342,7 +338,7 @@ def _convert(
                     new += rows
                     full = full + 1 if local.is_disk_full(rows, work.jobs[0].target) else 0
                     if full > workers:  # One large result takes the space of those beside it.
-                        complain("l3: no space left; run again to go on")
+                        complain("l3: no space left; run again to continue")
                         break
         finally:
             known = {row.source for row in new}
@@ -459,8 +455,8 @@ def _judge_names(work: Work, options: Options) -> None:
     """
     if options.to != "l3" and work.names and not may_hold_l3(work, options):
         raise UsageError(
-            f"no L3 file among {counted(len(work.names), 'file')}; --to {options.to} turns L3 "
-            "files back: SOURCE is the folder that has them"
+            f"no L3 file among {counted(len(work.names), 'file')}; --to {options.to} decodes L3 "
+            "files: name the folder that has them as SOURCE"
         )
     if options.labels and work.names and not any(map(is_shard_name, work.names)):
         say(unused_labels(options, work.names, are_all=True))
@@ -480,9 +476,8 @@ def _growth(summary: Summary, arguments: argparse.Namespace) -> list[str]:
     ]
     if grown.keys() & _LOSSY:
         lines.append(
-            "L3 keeps each pixel of lossy files, their losses too: where bytes count, keep those "
-            "as they are (l3 plan chooses what to convert), or make small copies of them "
-            "(l3 encode --max-side)"
+            "L3 stores every pixel of lossy images exactly: where bytes count, keep them as they "
+            "are (l3 plan chooses what to convert), or make small copies (l3 encode --max-side)"
         )
     if grown.keys() - _LOSSY:
         coding = arguments.coding or codec.DEFAULT_CODING
