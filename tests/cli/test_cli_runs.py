@@ -207,14 +207,6 @@ def test_info_of_what_takes_all_memory(
     assert "sound.l3\n" in output.out
 
 
-def test_json_summary_to_standard_output(tree: Path) -> None:
-    for command in ("encode", "verify"):
-        arguments = [command, tree, "--json-summary", "-"]
-        result = subprocess.run([*L3, *arguments], capture_output=True, check=True)
-        assert json.loads(result.stdout)["done"] == 3
-        assert result.stderr.split()[0] == b"files"
-
-
 @pytest.mark.parametrize("name", ["source.png", "list", "new.l3", "folder"])
 def test_json_summary_takes_the_place_of_nothing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -228,17 +220,6 @@ def test_json_summary_takes_the_place_of_nothing(
     assert main(arguments) == 2
     assert f"l3: --json-summary {name}: this " in capsys.readouterr().err
     assert before == {path: path.read_bytes() for path in tmp_path.glob("*") if path.is_file()}
-
-
-def test_json_summary_reads_no_more_of_a_file_than_it_needs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """This one is larger than memory; of a smaller one Ctrl-C waited for all of its JSON."""
-    file = tmp_path / "large.json"
-    file.touch()
-    os.truncate(file, 2**40)
-    assert main(["encode", str(tmp_path), "--json-summary", str(file)]) == 2
-    assert f"l3: --json-summary {file}: this file is not a summary" in capsys.readouterr().err
 
 
 COMMANDS = (
@@ -403,15 +384,6 @@ def test_output_folder_without_permission_ends_the_run(
     assert main(["encode", str(copies), "-o", str(out / "new"), "--jobs", "2"]) == 2
     errors = capsys.readouterr().err
     assert f"l3: {out} cannot be written: Permission denied" in errors
-
-
-def test_file_in_place_of_a_folder_is_named(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tree.parent / "out"
-    out.mkdir()
-    (out / "a").touch()
-    assert main(["encode", str(tree), "-o", str(out)]) == 2
-    assert f"{tree}/a/two.PNG: File exists: {out}/a\n" in capsys.readouterr().err
-    assert files_below(out) == {"one.l3", "a"}
 
 
 # Signals.

@@ -66,7 +66,7 @@ def test_thumbnails_are_upright(tmp_path: Path) -> None:
     assert _thumbnail(tmp_path, RAMP.astype(np.uint16), exif=exif.tobytes()).shape == (256, 85)
 
 
-@pytest.mark.parametrize("file", GOLDEN, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", GOLDEN[::40], ids=lambda file: file.stem)
 def test_golden_files(tmp_path: Path, file: Path) -> None:
     target = tmp_path / "a.png"
     assert main(["thumbnail", str(file), str(target)]) == 0

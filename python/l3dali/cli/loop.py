@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from itertools import islice
@@ -105,7 +104,8 @@ def _results(
         try:
             return path, work(path)
         except Exception as error:  # Whatever it is, the other files go on.
-            return path, _without_frames(error)
+            error.__traceback__ = error.__cause__ = error.__context__ = None  # They hold pixels.
+            return path, error
 
     queue = iter(paths)
     while True:
@@ -127,16 +127,6 @@ def _results(
 def threads_per_file(jobs: int, files: int) -> int:
     """The threads that the work on each of so many files may use."""
     return max(1, jobs // max(1, files))
-
-
-def _without_frames(error: Exception) -> Exception:
-    """The error; its frames and those of its causes no longer hold pixels."""
-    errors: list[BaseException] = [error]
-    for each in errors:
-        traceback.clear_frames(each.__traceback__)
-        more = (each.__cause__, each.__context__)
-        errors += [other for other in more if other is not None and other not in errors]
-    return error
 
 
 def failure_of(path: Path | str, error: Exception) -> Failure:

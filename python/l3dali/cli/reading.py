@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
-import math
-import os
+import re
 import threading
 from collections import defaultdict, deque
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from l3dali import codec
 from l3dali.cli.arguments import positive_number
 from l3dali.codec import DEFAULT_MAX_PIXELS, MAX_PIXELS_RANGE
+from l3dali.datasets.convert.limits import cgroup_bytes
 from l3dali.errors import L3Error
 from l3dali.images.headers import read_header
 from l3dali.images.reading import read_picture
@@ -25,17 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from l3dali.cli.arguments import Parser
-    from l3dali.images.picture import Palette, Picture
+    from l3dali.images.picture import Picture
 
-# What encoding and comparing take, as copies of the pixels (measured: 3.5 for encoding, and the
-# pixels themselves; a decoded copy with --verify).
-_COPIES = 6
-# Of one or few channels, and of small tiles, rans takes more: for a pixel, and for a tile.
-_RANS_BYTES, _RANS_TILE_BYTES = 8, 5120
-_LARGE_SIDE, _NARROW_SIDE = 128, 16  # of tiles, where the encoder chooses them; of images
-# A pixel that is resampled, in floats: a channel, its weights by alpha, Pillow's copies, and what
-# glibc keeps of them.
-_SHRINK_BYTES = 36
+# Memory for the work on an image, in copies of its pixels: 4.5 for packed and for comparing, up to
+# 10 for rans of few channels (measured, with tiles of 128 x 128).
+_COPIES, _RANS_COPIES = 6, 12
+_SHRINK_BYTES = 36  # a pixel that is resampled, in floats, with its alpha and Pillow's copies
 _MAX_REMARKS = 20
 
 
@@ -95,41 +89,24 @@ class PictureReader:
 
     @contextmanager
     def read(
-        self,
-        path: Path,
-        data: bytes,
-        *,
-        palette: Palette = "rgb",
-        labels: bool = False,
-        keep_text: bool = False,
-        refuse_labels: bool = False,
-        beside_bytes: int = 0,
+        self, path: Path, data: bytes, *, beside_bytes: int = 0, **how: Any
     ) -> Iterator[Picture]:
         """The picture in an image file; the memory for the work on it is reserved until the end.
 
         Args:
             path: of the file.
             data: its bytes.
-            palette: as in `read_picture`.
-            labels: as in `read_picture`.
-            keep_text: as in `read_picture`.
-            refuse_labels: as in `read_picture`.
             beside_bytes: more memory that the work needs.
+            **how: palette, labels, keep_text and refuse_labels, as in `read_picture`.
 
         Raises:
             ImageError: as `read_picture` does.
         """
         header = read_header(data)
         header.check_pixels(self._options.max_pixels)
-        needed = max(header.read_bytes, _COPIES * header.raw_bytes)
-        if getattr(self._options, "coding", None) == "rans":
-            shape = header.height, header.width
-            # Of narrow images, tiles are twice as long.
-            sides = self._options.tile or [_LARGE_SIDE << (min(shape) < _NARROW_SIDE)] * 2
-            tile = math.prod(map(min, sides, shape))
-            of_pixel = (_RANS_BYTES + _RANS_TILE_BYTES / tile) * header.fours
-            work = int(header.width * header.height * of_pixel)
-            needed = max(needed, 2 * header.raw_bytes + work)
+        is_rans = getattr(self._options, "coding", None) == "rans"
+        copies = _RANS_COPIES if is_rans else _COPIES
+        needed = max(header.read_bytes, copies * header.raw_bytes)
         most = self._options.max_side
         if most is not None and most < max(header.width, header.height):
             shrinking = header.raw_bytes + _SHRINK_BYTES * header.width * header.height
@@ -137,14 +114,11 @@ class PictureReader:
         with self._budget.reserve(needed + len(data) + beside_bytes):
             picture = read_picture(
                 data,
-                palette=palette,
-                labels=labels,
                 orient=self._options.orient,
-                max_side=self._options.max_side,
+                max_side=most,
                 max_pixels=self._options.max_pixels,
-                keep_text=keep_text,
-                refuse_labels=refuse_labels,
                 header=header,
+                **how,
             )
             yield picture
         with self._lock:
@@ -208,20 +182,19 @@ def _kind(image: codec.Image) -> str:
 
 
 class MemoryBudget:
-    """Hands out memory to threads; those that wait come first, first served.
+    """Memory that threads reserve, in the order of their requests.
 
-    Whoever asks for more than there is gets all of it, and so works alone.
+    A request for more than the total gets all of it, and so its thread works alone.
     """
 
     def __init__(self, total_bytes: int) -> None:
         self._total = self._free = max(1, total_bytes)
         self._changed = threading.Condition()
         self._waiting: deque[object] = deque()
-        self._untrimmed = 0  # bytes that were reserved since glibc gave back what is free
 
     @contextmanager
     def reserve(self, size: int) -> Iterator[None]:
-        """Waits until `size` bytes are free, and has them until the end."""
+        """Waits until `size` bytes are free, and reserves them until the end."""
         size = min(size, self._total)
         turn = object()
         with self._changed:
@@ -235,54 +208,13 @@ class MemoryBudget:
         try:
             yield
         finally:
-            self._trim(size)  # before another takes it
             with self._changed:
                 self._free += size
                 self._changed.notify_all()
 
-    def _trim(self, size: int) -> None:
-        """Gives the system what is free, now and then: glibc keeps it for each thread."""
-        with self._changed:
-            self._untrimmed += size
-            is_much = self._untrimmed > self._total // 4
-            self._untrimmed = 0 if is_much else self._untrimmed
-        if is_much:
-            with suppress(AttributeError, OSError):  # another library of C
-                ctypes.CDLL(None).malloc_trim(0)
-
 
 def available_memory() -> int:
-    """Bytes of memory that are free, to the machine and to the group that this process is in."""
-    free = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    for line in _lines(Path("/proc/meminfo")):
-        if line.startswith("MemAvailable:"):
-            free.append(int(line.split()[1]) * 1024)
-    # Control groups, version 2: a container has a limit of its own.
-    for line in _lines(Path("/proc/self/cgroup")):
-        if line.startswith("0::"):
-            folder = Path("/sys/fs/cgroup") / line[3:].lstrip("/")
-            for group in (folder, *folder.parents):
-                limit = _number(group / "memory.max")
-                used = _number(group / "memory.current")
-                if limit is not None and used is not None:
-                    # Pages of files that it counts are given up where they are needed.
-                    counts = dict(line.split() for line in _lines(group / "memory.stat"))
-                    files = sum(
-                        int(counts.get(f"{kind}_file", 0)) for kind in ("active", "inactive")
-                    )
-                    free.append(max(0, limit - used + min(files, used)))
-                if group == Path("/sys/fs/cgroup"):
-                    break
-    return min(free)
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except OSError:
-        return []
-
-
-def _number(path: Path) -> int | None:
-    text = "".join(_lines(path))
-    return int(text) if text.isdecimal() else None
+    """Bytes of memory that are free, at most the limit of the control group."""
+    free = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text("ascii"))
+    assert free is not None
+    return min(1024 * int(free[1]), cgroup_bytes())

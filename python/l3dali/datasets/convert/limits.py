@@ -43,7 +43,7 @@ def limited(memory: int, threads: int = 1) -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for number in (signal.SIGPROF, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)  # which ends the process
-    _memory = min(memory, _cgroup_bytes())
+    _memory = min(memory, cgroup_bytes())
     limit_memory(_memory, threads)
     _cpu_seconds = CPU_SECONDS * threads
     report_progress()
@@ -117,7 +117,7 @@ def limit_memory(size: int | None, threads: int = 1) -> None:
 
 
 @functools.cache
-def _cgroup_bytes() -> int:
+def cgroup_bytes() -> int:
     """The memory limit of the control group of this process, or of those around it."""
     limits = [2**62]
     with contextlib.suppress(OSError):
