@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,13 +74,6 @@ def test_outputs_that_are_urls(
     assert files_below(tmp_path) == set()
 
 
-def test_an_empty_path_behind_an_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["encode", "a.png", "--verify", ""]) == 2
-    assert "argument PATH: an empty name" in capsys.readouterr().err
-    assert main(["encode", "a.png", "--verify", "b.png", "--xyzzy"]) == 2
-    assert "unrecognized arguments: --xyzzy" in capsys.readouterr().err
-
-
 # Pipes.
 
 
@@ -134,24 +126,6 @@ def test_process_substitution(tmp_path: Path) -> None:
     assert np.array_equal(l3dali.imread(out), image())
 
 
-def test_named_pipes_are_read_and_written_if_named(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "in.png")
-    os.mkfifo(tmp_path / "out.l3")
-    received: list[bytes] = []
-    ends = [
-        threading.Thread(target=write_png, args=[tmp_path / "in.png"]),
-        threading.Thread(target=lambda: received.append((tmp_path / "out.l3").read_bytes())),
-    ]
-    for end in ends:
-        end.start()
-    code = main(["encode", str(tmp_path / "in.png"), "-o", str(tmp_path / "out.l3"), "--preserve"])
-    for end in ends:
-        end.join()
-    assert code == 0
-    assert np.array_equal(l3dali.decode(received[0]), image())
-    assert (tmp_path / "out.l3").is_fifo()
-
-
 def test_full_device_behind_standard_output(tmp_path: Path) -> None:
     path = write_png(tmp_path / "photo.png")
     with Path("/dev/full").open("wb") as full:
@@ -161,13 +135,6 @@ def test_full_device_behind_standard_output(tmp_path: Path) -> None:
         untold = subprocess.run([*L3, "info", "nothing"], stderr=full, check=False)
     assert result.returncode == untold.returncode == 2
     assert f"{path}: No space left on device: /dev/stdout\n".encode() in result.stderr
-
-
-def test_a_file_named_dash_is_reachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_png(Path("-"))
-    assert main(["encode", "./-"]) == 0
-    assert np.array_equal(l3dali.imread("-.l3"), image())
 
 
 @pytest.mark.parametrize(
@@ -207,18 +174,6 @@ def test_image_data_is_not_for_terminals(tmp_path: Path) -> None:
         assert b"terminal" in result.stderr
     os.close(theirs)
     os.close(ours)
-
-
-def test_reader_that_goes_ends_it_quietly(tmp_path: Path) -> None:
-    noise = np.random.default_rng(0).integers(0, 256, (512, 512, 3)).astype(np.uint8)
-    path = write_png(tmp_path / "photo.png", noise)
-    command = [*L3, "encode", str(path), "-o", "-"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        assert process.stderr.read() == b""
-    assert process.returncode == 141
 
 
 # Lists of files.
@@ -383,10 +338,7 @@ def test_modes_and_times_are_kept_on_request(tmp_path: Path) -> None:
     [
         ["info"],
         ["verify"],
-        ["decode", "-o", "x.png"],
         ["thumbnail", "x.png"],
-        ["encode"],
-        ["bench"],
     ],
     ids=lambda arguments: arguments[0],
 )

@@ -9,9 +9,8 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,7 @@ from cli_tools import write_png
 from numpy.typing import NDArray
 
 import l3dali
-from l3dali.cli import encode, main, reading
-from l3dali.cli.outputs import write_result
+from l3dali.cli import main, reading
 from l3dali.cli.reading import MemoryBudget, available_memory
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
@@ -85,16 +83,6 @@ def test_nothing_is_said_where_the_numbers_are_kept(
         assert np.array_equal(l3dali.imread(out / f"{name}.l3"), source.pixels)
         info = l3dali.info((out / f"{name}.l3").read_bytes())
         assert (info.labels, info.palette) == (True, source.palette)
-
-
-def test_verify_compares_palettes(masks: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = masks / "palette0.l3"
-    numbers = read_picture((masks / "palette0.png").read_bytes(), palette="index").pixels
-    for palette in (None, bytes(range(36))):
-        l3dali.imwrite(path, numbers, labels=True, palette=palette)
-        capsys.readouterr()
-        assert main(["verify", str(path), "--source", str(masks / "palette0.png")]) == 2
-        assert "the palette differs from the source's" in capsys.readouterr().err
 
 
 # Sizes.
@@ -264,39 +252,6 @@ def test_what_many_jobs_verify_is_counted(tmp_path: Path) -> None:
             done = subprocess.run(run, capture_output=True, text=True, check=True, env=environment)
             peaks.append(int(done.stdout.split()[-1]))
         assert peaks[1] < peaks[0] + 110e6, peaks
-
-
-def test_what_is_written_and_what_is_verified_is_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a slow disk pixels and results piled up beside those that were set aside."""
-    (tmp_path / "a.png").write_bytes(write_picture(Picture(image(40, 40)), ".png"))
-    reserved = []
-
-    class Budget(MemoryBudget):
-        @contextmanager
-        def reserve(self, size: int) -> Iterator[None]:
-            with super().reserve(size):
-                reserved.append(size)
-                yield
-                reserved.pop()
-
-    def write(*arguments: Any) -> bool:
-        assert reserved
-        return write_result(*arguments)
-
-    monkeypatch.setattr(reading, "MemoryBudget", Budget)
-    monkeypatch.setattr(encode, "write_result", write)
-    assert main(["encode", str(tmp_path / "a.png")]) == 0
-    assert not reserved
-
-    def verify(*arguments: Any, **options: Any) -> None:
-        judged.append(sum(reserved))
-
-    judged: list[int] = []
-    monkeypatch.setattr(l3dali.codec, "verify", verify)
-    assert main(["verify", str(tmp_path / "a.l3")]) == 0
-    assert judged == [image(40, 40).nbytes]
 
 
 def test_images_that_need_all_memory_are_worked_on_alone(

@@ -30,7 +30,6 @@ from cli_tools import (
 
 import l3dali
 from l3dali import codec, console
-from l3dali.cli import info as info_command
 from l3dali.cli import main, make_parser
 
 ROOT = Path(__file__).parents[2]
@@ -109,19 +108,6 @@ def test_many_equal_failures_take_few_lines(
     ]
 
 
-@pytest.mark.parametrize("command", ["bench", "info", "verify"])
-def test_the_summary_is_named_where_it_is_an_option(
-    command: str, copies: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for path in copies.glob("*.png"):
-        path.with_suffix(".l3").write_text("no image")
-        path.write_text("no image")
-    assert main([command, str(copies)]) == 2
-    told = capsys.readouterr().err
-    assert "and 27 more like these" in told
-    assert ("--json-summary" in told) == (command == "verify")
-
-
 def test_json_summary(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tree / "bad.png").write_text("no image")
     l3dali.imwrite(tree / "one.l3", image())
@@ -152,19 +138,6 @@ def test_json_summary(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert summary.keys() == expected.keys() | {"read_bytes", "seconds"}
 
 
-def test_info_of_a_file_larger_than_the_memory(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sound, large = tmp_path / "sound.l3", tmp_path / "large.l3"
-    l3dali.imwrite(sound, image())
-    large.touch()
-    os.truncate(large, 2**43)  # 8 TiB, all a hole
-    assert main(["info", str(large), str(sound)]) == 2
-    output = capsys.readouterr()
-    assert "large.l3: " in output.err
-    assert "sound.l3" in output.out
-
-
 def test_info_of_many_chunks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It names the first, and counts the others: an object for each took 30 times the file."""
     pixels, chunks = image(), b"abcd\0\0\0\0" * 100_000
@@ -179,32 +152,6 @@ def test_info_of_many_chunks(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert entry["more_chunks"] == 99_980
     assert main(["info", str(tmp_path)]) == 0
     assert "99980 more chunks" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("as_set", [False, True])
-def test_info_of_what_takes_all_memory(
-    as_set: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """The file fails; the others are shown."""
-    for name, pixels in (("large", image()[:, :40]), ("sound", image())):
-        l3dali.imwrite(tmp_path / f"{name}.l3", pixels)
-    if as_set:
-        (tmp_path / "shard.tar").write_bytes(bytes(10240))
-    text_of = info_command._metadata_text
-
-    def take_memory(info: codec.Info) -> list[str]:
-        if info.width == 40:
-            raise MemoryError
-        return text_of(info)
-
-    monkeypatch.setattr(info_command, "_metadata_text", take_memory)
-    assert main(["info", str(tmp_path)]) == 2
-    output = capsys.readouterr()
-    assert "large.l3: " in output.err
-    assert "sound.l3\n" in output.out
 
 
 @pytest.mark.parametrize("name", ["source.png", "list", "new.l3", "folder"])

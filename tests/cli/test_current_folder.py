@@ -13,6 +13,7 @@ import pytest
 from cli_tools import image, write_png
 
 from l3dali import codec
+from l3dali.cli import main
 
 pytest.importorskip("scipy")  # for plans
 
@@ -57,3 +58,14 @@ def test_a_current_folder_that_is_gone(tmp_path: Path, command: str) -> None:
     done = subprocess.run(run, shell=True, cwd=tmp_path / "here", capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == "l3: the current folder: No such file or directory\n"
+
+
+def test_relative_paths_begin_in_the_folder_of_the_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Children that were started elsewhere wrote results there."""
+    for name in ("one", "two"):
+        write_png(tmp_path / name / "photos" / "a.png", image())
+        monkeypatch.chdir(tmp_path / name)
+        assert main(["convert", "photos", "photos-l3", "-q"]) == 0
+        assert (tmp_path / name / "photos-l3" / "a.l3").exists()

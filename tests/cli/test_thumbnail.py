@@ -41,18 +41,6 @@ def test_sides(tmp_path: Path) -> None:
     assert np.array_equal(_thumbnail(tmp_path, photo, "--size", "4000"), photo)
 
 
-@pytest.mark.parametrize("dtype", ["uint16", "int16", "int8"])
-def test_all_samples_become_8_bits(tmp_path: Path, dtype: str) -> None:
-    found = _thumbnail(tmp_path, (RAMP // 10 - (0 if dtype == "uint16" else 60)).astype(dtype))
-    assert found.dtype == np.uint8
-    assert (found.min(), found.max()) == (0, 255)
-
-
-def test_many_bands_are_shown_by_three(tmp_path: Path) -> None:
-    bands = np.stack([np.full((20, 30), 10 * band, np.uint8) for band in range(7)], 2)
-    assert np.array_equal(_thumbnail(tmp_path, bands), bands[:, :, :3])
-
-
 def test_labels_have_the_colors_of_their_palette(tmp_path: Path) -> None:
     labels = (RAMP > 500).astype(np.uint8)
     palette = bytes([255, 0, 0, 255, 0, 0, 255, 255])

@@ -116,7 +116,7 @@ class Child:
 
     def _send(self, function: Callable[..., object], arguments: Sequence[object]) -> None:
         try:
-            self._connection.send((function, arguments))
+            self._connection.send((Path.cwd(), function, arguments))
         except OSError:
             self._died()
 
@@ -309,9 +309,10 @@ def _serve(to_parent: Connection) -> None:
     try:
         signal.signal(signal.SIGTERM, _end)
         while True:
-            function, arguments = to_parent.recv()
+            folder, function, arguments = to_parent.recv()
             answer: tuple[Any, Exception | None]
             try:
+                os.chdir(folder)  # of the caller now, where relative paths begin
                 result = function(*arguments)
                 if isinstance(result, Generator):
                     try:
