@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import re
 import threading
 from collections import defaultdict, deque
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 # Memory for the work on an image, in copies of its pixels: 4.5 for packed and for comparing, up to
 # 10 for rans of few channels (measured, with tiles of 128 x 128).
 _COPIES, _RANS_COPIES = 6, 12
+_TRIMMED_BYTES = 2**24
 _SHRINK_BYTES = 36  # a pixel that is resampled, in floats, with its alpha and Pillow's copies
 _MAX_REMARKS = 20
 
@@ -208,6 +210,9 @@ class MemoryBudget:
         try:
             yield
         finally:
+            if size > _TRIMMED_BYTES:
+                with suppress(AttributeError, OSError):  # another C library
+                    ctypes.CDLL(None).malloc_trim(0)  # glibc keeps freed memory for each thread
             with self._changed:
                 self._free += size
                 self._changed.notify_all()
