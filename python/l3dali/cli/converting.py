@@ -16,7 +16,7 @@ from l3dali.cli.arguments import local_cores
 from l3dali.cli.inputs import NOT_L3_FILES, is_image_name
 from l3dali.cli.loop import interrupt_once, signal_of
 from l3dali.cli.outputs import STDOUT
-from l3dali.cli.report import EXIT_FAILED, check_summary, write_summary
+from l3dali.cli.report import EXIT_FAILED, check_summary, conclude
 from l3dali.console import (
     Failure,
     complain,
@@ -379,7 +379,6 @@ def _tell(
     arguments: argparse.Namespace,
 ) -> int:
     """Says what was done; gives the exit code."""
-    code = EXIT_FAILED if summary.failures else 0
     if not arguments.quiet:
         file = sys.stderr if arguments.json_summary == STDOUT else sys.stdout
         if work.jobs:
@@ -416,13 +415,11 @@ def _tell(
             complain(f"l3: links to folders not followed: {work.links}")
         if work.linked:
             complain(f"l3: links to files followed: {work.linked}")
-    tell_failures(summary.failures, has_summary=True)
     fields = summary.fields() | {
         "links_not_followed": work.links,
         "results_replaced": len(replaced),
     }
-    write_summary(arguments.json_summary, code, summary.failures, fields)
-    return code
+    return conclude(arguments, summary.failures, [], fields)
 
 
 def _tell_of_palettes(count: int, become: str, labels: Sequence[str], work: Work) -> None:

@@ -14,7 +14,6 @@ from l3dali import __version__
 from l3dali.cli.inputs import is_image_name
 from l3dali.cli.outputs import STDOUT, is_stream, write_file
 from l3dali.console import (
-    complain,
     count_failures,
     megabytes,
     print_table,
@@ -118,30 +117,52 @@ def finish(
         remark: returns lines for the end.
         fields: more fields of the JSON summary.
     """
-    failures = sorted(found.failures + report.failures, key=lambda failure: Path(failure.path))
-    code = EXIT_FAILED if failures else 0
-    if report.signal_number:
-        code = SIGNALLED + report.signal_number
-    if not options.quiet:
-        if file_bytes is not None and report.done:
-            takes_data = STDOUT in (getattr(options, "output", None), options.json_summary)
-            _print_totals(report, file_bytes, to_stderr=takes_data)
-        notes = {
-            "existing results kept": report.kept,
-            "other files skipped": found.others.total(),
-            "links to folders not followed": found.links,
-        }
-        if any(notes.values()):
-            say([", ".join(f"{note}: {count}" for note, count in notes.items() if count)])
-        say(remark(report) if remark else [])
-    tell_failures(failures, has_summary=options.has_summary)
+    if not options.quiet and file_bytes is not None and report.done:
+        takes_data = STDOUT in (getattr(options, "output", None), options.json_summary)
+        _print_totals(report, file_bytes, to_stderr=takes_data)
+    notes = {
+        "existing results kept": report.kept,
+        "other files skipped": found.others.total(),
+        "links to folders not followed": found.links,
+    }
+    lines = [", ".join(f"{note}: {count}" for note, count in notes.items() if count)]
+    last = ""
     if report.ended_by or report.signal_number:
         finished = len(report.done) + report.kept
         goes_on = "skip_existing" in options and report.total > 1
         advice = "; --skip-existing continues from there" if goes_on else ""
         reason = f"stopped: {report.ended_by}" if report.ended_by else "interrupted"
-        complain(f"l3: {reason}; {finished} of {report.total} files are done{advice}")
-    write_summary(options.json_summary, code, failures, _fields(report, found) | (fields or {}))
+        last = f"{reason}; {finished} of {report.total} files are done{advice}"
+    code = SIGNALLED + report.signal_number if report.signal_number else 0
+    failures = sorted(found.failures + report.failures, key=lambda failure: Path(failure.path))
+    lines = [*filter(None, lines), *(remark(report) if remark else [])]
+    return conclude(options, failures, lines, _fields(report, found) | (fields or {}), last, code)
+
+
+def conclude(
+    options: argparse.Namespace,
+    failures: Sequence[Failure],
+    lines: Sequence[str],
+    fields: dict[str, Any],
+    last: str = "",
+    code: int = 0,
+) -> int:
+    """Prints remarks and failures, writes the JSON summary; returns the exit code.
+
+    Args:
+        options: those of the command.
+        failures: in their order.
+        lines: remarks.
+        fields: of the JSON summary.
+        last: a line for the end.
+        code: the exit code if it does not depend on failures.
+    """
+    code = code or (EXIT_FAILED if failures else 0)
+    if not options.quiet:
+        say(lines)
+    tell_failures(failures, has_summary=options.has_summary)
+    say([last] if last else [])
+    write_summary(options.json_summary, code, failures, fields)
     return code
 
 
