@@ -540,28 +540,6 @@ def test_no_password_is_told(
     assert "secret" not in told
 
 
-def test_version_and_exit_code() -> None:
-    version = subprocess.run([*L3, "--version"], capture_output=True, text=True, check=True)
-    assert version.stdout == f"l3 {l3dali.__version__}\n"
-    failure = subprocess.run([*L3, "info", "missing.l3"], capture_output=True, check=False)
-    assert failure.returncode == 2
-
-
-@pytest.mark.parametrize("closed", [">&- 2>&-"])
-def test_closed_streams(closed: str, tmp_path: Path) -> None:
-    write_png(tmp_path / "photo.png")
-    (tmp_path / "bad.png").write_text("no image")
-    for command, code in (("encode photo.png", 0), ("info photo.l3", 0), ("encode bad.png", 2)):
-        script = f'"$0" -m l3dali {command} {closed}'
-        result = subprocess.run(
-            ["sh", "-c", script, sys.executable], cwd=tmp_path, capture_output=True, check=False
-        )
-        assert result.returncode == code
-        assert b"Traceback" not in result.stderr
-        assert b"bad.png" not in result.stdout
-    assert np.array_equal(l3dali.imread(tmp_path / "photo.l3"), image())
-
-
 def test_no_file_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None:
     """Libraries and children wrote messages into what had it, and took Parquet for damaged."""
     script = (

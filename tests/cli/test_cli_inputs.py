@@ -307,17 +307,6 @@ def test_text_and_resolution_of_png_are_kept_on_request(tmp_path: Path) -> None:
     assert found == {0: {}, 1: kept, 3: {n: v for n, v in kept.items() if n != "dpi"}}
 
 
-@pytest.mark.parametrize("wrong", [3, [["tEXt", "0"]], [["IDAT", ""]]])
-def test_damaged_chunks_of_png_are_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: object
-) -> None:
-    l3dali.imwrite(tmp_path / "a.l3", image(), metadata={"png": wrong})
-    assert main(["decode", str(tmp_path / "a.l3")]) == 0
-    assert "files without their metadata, which is damaged: 1" in capsys.readouterr().err
-    with PIL_Image.open(tmp_path / "a.png") as back:
-        assert back.info == {}
-
-
 def test_modes_and_times_are_kept_on_request(tmp_path: Path) -> None:
     path = write_png(tmp_path / "photo.png")
     os.utime(path, ns=(10**18 + 1, 10**18 + 2))

@@ -70,21 +70,6 @@ def test_palette_images_that_become_colours_are_counted(
     assert "palette images compared by their colours: 3;" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", [["--palette", "index"], ["--labels"]])
-def test_nothing_is_said_where_the_numbers_are_kept(
-    option: list[str], masks: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = masks.parent / "l3"
-    assert main(["encode", str(masks), "-o", str(out), *option]) == 0
-    assert main(["verify", str(out), "--source", str(masks)]) == 0
-    assert "palette" not in capsys.readouterr().err
-    for name in ("palette0", "palette1", "palette2"):
-        source = read_picture((masks / f"{name}.png").read_bytes(), palette="index")
-        assert np.array_equal(l3dali.imread(out / f"{name}.l3"), source.pixels)
-        info = l3dali.info((out / f"{name}.l3").read_bytes())
-        assert (info.labels, info.palette) == (True, source.palette)
-
-
 # Sizes.
 
 
@@ -193,21 +178,6 @@ def measured(folder: Path, suffix: str, *options: str) -> tuple[int, int]:
     return took, set_aside
 
 
-@pytest.mark.parametrize(("dtype", "channels"), [(np.int8, 1), (np.int16, 2)])
-def test_shrinking_takes_what_is_set_aside(tmp_path: Path, dtype: Any, channels: int) -> None:
-    """By the size of the samples alone, int8 took three times as much."""
-    tifffile = pytest.importorskip("tifffile")
-    extra = {"extrasamples": ["unassalpha"]} if channels == 2 else {}
-    color = "rgb" if channels == 3 else "minisblack"
-    for name, side in (("small.tif", 20), ("large.tif", 4000)):
-        pixels = (np.arange(side)[:, np.newaxis, np.newaxis] // 64 % 100).astype(dtype)
-        pixels = np.broadcast_to(pixels, (side, side, channels)).squeeze()
-        options = {"photometric": color, "compression": "zlib", "metadata": None, **extra}
-        tifffile.imwrite(tmp_path / name, np.ascontiguousarray(pixels), **options)
-    took, set_aside = measured(tmp_path, ".tif", "--max-side", "3990", "-j", "1", "--no-labels")
-    assert took <= set_aside, (took / 16e6, set_aside / 16e6)
-
-
 @pytest.mark.parametrize(
     "options",
     [[], ["-j", "16", "--effort", "9"]],
@@ -252,37 +222,6 @@ def test_what_many_jobs_verify_is_counted(tmp_path: Path) -> None:
             done = subprocess.run(run, capture_output=True, text=True, check=True, env=environment)
             peaks.append(int(done.stdout.split()[-1]))
         assert peaks[1] < peaks[0] + 110e6, peaks
-
-
-def test_images_that_need_all_memory_are_worked_on_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = write_picture(Picture(image(400, 400)), ".png")  # 3 MB by the estimate
-    for number in range(6):
-        (tmp_path / f"{number}.png").write_bytes(data)
-    budgets, begun = [], []
-    pairs = threading.Barrier(2)  # Two of them meet, or the test fails after a minute.
-
-    class Budget(MemoryBudget):
-        def __init__(self, total_bytes: int) -> None:
-            super().__init__(total_bytes)
-            budgets.append(self)
-
-    def read_alone(data: bytes, **options: Any) -> Picture:
-        begun.append(data)
-        wait_until(lambda: len(budgets[0]._waiting) == 6 - len(begun))  # All others are kept out.
-        return read_picture(data, **options)
-
-    def read_in_pairs(data: bytes, **options: Any) -> Picture:
-        pairs.wait(60)
-        return read_picture(data, **options)
-
-    command = ["encode", str(tmp_path), "-j", "6"]
-    monkeypatch.setattr(reading, "MemoryBudget", Budget)
-    monkeypatch.setattr(reading, "read_picture", read_alone)
-    assert main([*command, "-o", str(tmp_path / "a"), "--memory", "1"]) == 0
-    monkeypatch.setattr(reading, "read_picture", read_in_pairs)
-    assert main([*command, "-o", str(tmp_path / "b"), "--memory", "1000"]) == 0
 
 
 def test_budget_is_never_exceeded() -> None:

@@ -66,7 +66,7 @@ def test_what_grows_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     totals = rows_of(tmp_path / "d")["a.tar"].formats
     assert totals["png"].result_bytes < totals["png"].source_bytes
     assert "l3: 4 jpeg images grew from " in told
-    assert "keep those as they are (l3 plan" in told
+    assert "keep them as they are (l3 plan" in told
     assert "png images grew" not in told
     assert convert(tmp_path / "s", tmp_path / "e", "--coding", "stored") == 0
     told = capsys.readouterr().err
@@ -219,7 +219,7 @@ def test_a_json_file_that_is_no_summary_stays(
     before = manifest.read_bytes()
     assert convert(tmp_path / "s", tmp_path / "d", "--json-summary", manifest) == 2
     assert manifest.read_bytes() == before
-    assert "holds something else" in capsys.readouterr().err
+    assert "this file is not a summary" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["labels.json", "a.idx", "l3-manifest.jsonl", "l3-report.html"])
@@ -253,7 +253,7 @@ def test_a_summary_is_judged_again_when_it_is_written(
     run_local = engine.run_local
     monkeypatch.setattr(engine, "run_local", late)
     assert convert(tmp_path / "s", tmp_path / "d", "--json-summary", summary) == 2
-    assert "holds something else" in capsys.readouterr().err
+    assert "this file is not a summary" in capsys.readouterr().err
     assert summary.read_text() == "of somebody else"
     assert len(rows_of(tmp_path / "d")) == len(list((tmp_path / "s").iterdir()))
 
@@ -288,10 +288,10 @@ def test_l3_files_alone_are_nothing_to_convert(
     assert convert(tmp_path / "s", tmp_path / "d") == 0
     capsys.readouterr()
     assert convert(tmp_path / "d", tmp_path / "e", "--coding", "packed") == 2
-    assert "L3 files already (1); for another coding take the originals" in capsys.readouterr().err
+    assert "L3 files already (1); for another coding use the originals" in capsys.readouterr().err
     (tmp_path / "d" / "b.png").write_bytes(png())
     assert convert(tmp_path / "d", tmp_path / "f", "--coding", "packed") == 0
-    assert "L3 files copied as they are: 1; for another coding take" in capsys.readouterr().err
+    assert "L3 files copied as they are: 1; for another coding use" in capsys.readouterr().err
     assert not (tmp_path / "e").exists()
     (tmp_path / "d" / "of.camera").write_bytes(png())  # an image, though not by its name
     assert convert(tmp_path / "d", tmp_path / "e", "--coding", "packed") == 0

@@ -519,7 +519,7 @@ def test_nothing_to_look_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "no such file or folder" in capsys.readouterr().err
     write_tar(tmp_path / "a.tar", samples(1))
     assert run("verify", "-", tmp_path / "a.tar") == 2
-    assert "standard input does not go with" in capsys.readouterr().err
+    assert "standard input cannot be combined with" in capsys.readouterr().err
     assert run("info", tmp_path / "a.tar") == 0  # not converted: no L3 images
     assert "0 L3 images" in capsys.readouterr().out
     assert len(read_tar(tmp_path / "a.tar")) == IMAGES
