@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import operator
 import os
 import re
@@ -422,21 +421,6 @@ def is_special(path: Path) -> bool:
         folder = os.path.realpath(path.parent)
         return folder == "/dev" or folder.startswith("/proc/")
     return path.exists() and not path.is_file() and not path.is_dir()
-
-
-def is_open_to_read(path: Path) -> bool:
-    """Whether a path, as /dev/stdin, is a file that this process has open for reading alone.
-
-    Linux opens it for writing, too.
-    """
-    if path.is_symlink() and os.path.realpath(path.parent) == "/dev":
-        path = path.readlink()  # of /proc/self/fd
-    if os.path.realpath(path.parent) != f"/proc/{os.getpid()}/fd":
-        return False
-    try:
-        return fcntl.fcntl(int(path.name), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
-    except (OSError, ValueError):
-        return False
 
 
 def write_atomically(
