@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import struct
 import subprocess
 import sys
 import threading
 import time
-import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 from children import child_environment
-from cli_tools import write_png
 from numpy.typing import NDArray
 
 import l3dali
@@ -86,29 +83,6 @@ def test_max_side_and_its_verification(masks: Path, capsys: pytest.CaptureFixtur
     assert main(against) == 2
     kinds = "50 x 40, channels: 3, 8 bits; the L3 image 25 x 20, channels: 3, 8 bits\n"
     assert f"photo.l3: the source is {kinds}" in capsys.readouterr().err
-
-
-def test_what_libpng_says_comes_once_with_the_file(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    for name in "ab":
-        png = write_png(tmp_path / "png" / f"{name}.png").read_bytes()
-        chunk = b"cHRM" + b"abc"
-        chunk = struct.pack(">I", 3) + chunk + struct.pack(">I", zlib.crc32(chunk))
-        (tmp_path / "png" / f"{name}.png").write_bytes(png[:33] + chunk + png[33:])
-    folders = [str(tmp_path / "png"), str(tmp_path / "l3")]
-    said = f"cHRM: too short: 2 files; the first is {tmp_path / 'png' / 'a.png'}\n"
-    for command in (
-        ["encode", folders[0], "-o", folders[1], "--verify"],
-        ["verify", folders[1], "--source", folders[0]],
-    ):
-        assert main(command) == 0
-        err = capfd.readouterr().err
-        assert err.endswith(said)
-        assert err.count("cHRM") == err.count("\n") == 1
-    with_name = ["encode", str(tmp_path / "png" / "b.png"), "-o", str(tmp_path / "b.l3")]
-    assert main(with_name) == 0
-    assert capfd.readouterr().err.endswith(f"cHRM: too short: {tmp_path / 'png' / 'b.png'}\n")
 
 
 def test_errors_of_libpng_without_words() -> None:

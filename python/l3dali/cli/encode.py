@@ -98,7 +98,6 @@ def _encode(options: argparse.Namespace) -> int:
             return None
         data = read_file(path, found.pipes)
         with reader.read(
-            path,
             data,
             palette=options.palette,
             labels=bool(options.labels),
@@ -132,7 +131,7 @@ def _encode(options: argparse.Namespace) -> int:
         return lines
 
     def last_remark(report: Report) -> list[str]:
-        return unread_images(found.others, "skipped") + reader.remark_lines() + remark(report)
+        return unread_images(found.others, "skipped") + remark(report)
 
     report = run(list(targets), work, options, remark)
     report.palettes_expanded = reader.expanded

@@ -6,7 +6,7 @@ import argparse
 import ctypes
 import re
 import threading
-from collections import defaultdict, deque
+from collections import deque
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _COPIES, _RANS_COPIES = 6, 12
 _TRIMMED_BYTES = 2**24
 _SHRINK_BYTES = 36  # a pixel that is resampled, in floats, with its alpha and Pillow's copies
-_MAX_REMARKS = 20
 
 
 def add_reading_options(parser: Parser) -> None:
@@ -78,7 +77,6 @@ class PictureReader:
 
     Attributes:
         expanded: how many palette images have become colours.
-        remarks: warnings of libraries, and the files that they are about.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -87,17 +85,13 @@ class PictureReader:
         self._budget = MemoryBudget(megabytes * 1_000_000)
         self._lock = threading.Lock()
         self.expanded = 0
-        self.remarks: dict[str, list[Path]] = defaultdict(list)
 
     @contextmanager
-    def read(
-        self, path: Path, data: bytes, *, beside_bytes: int = 0, **how: Any
-    ) -> Iterator[Picture]:
+    def read(self, data: bytes, *, beside_bytes: int = 0, **how: Any) -> Iterator[Picture]:
         """The picture in an image file; the memory for the work on it is reserved until the end.
 
         Args:
-            path: of the file.
-            data: its bytes.
+            data: the bytes of the file.
             beside_bytes: more memory that the work needs.
             **how: palette, labels, keep_text and refuse_labels, as in `read_picture`.
 
@@ -125,8 +119,6 @@ class PictureReader:
             yield picture
         with self._lock:
             self.expanded += picture.expanded
-            for remark in picture.remarks:
-                self.remarks[remark].append(path)
 
     def verify(self, data: bytes, threads: int) -> None:
         """Checks an L3 file; the memory for it is reserved meanwhile.
@@ -140,7 +132,7 @@ class PictureReader:
         with self._budget.reserve(size):
             codec.verify(data, threads=threads, max_pixels=self._options.max_pixels)
 
-    def compare(self, path: Path, source: bytes, data: bytes, threads: int) -> None:
+    def compare(self, source: bytes, data: bytes, threads: int) -> None:
         """Compares an L3 file with the image file that it was made from.
 
         Raises:
@@ -150,7 +142,7 @@ class PictureReader:
         try:
             info = codec.info(data)
             size = info.raw_bytes
-            with self.read(path, source, labels=info.labels, beside_bytes=size) as picture:
+            with self.read(source, labels=info.labels, beside_bytes=size) as picture:
                 decoded = codec.decode(data, threads=threads, max_pixels=self._options.max_pixels)
                 compare(decoded, picture.pixels)
                 if picture.palette != info.palette:
@@ -158,15 +150,6 @@ class PictureReader:
         except Exception:
             self.verify(data, threads)
             raise
-
-    def remark_lines(self) -> list[str]:
-        """A line for each remark, with the first file that it is about."""
-        return [
-            f"{remark}: {len(paths)} files; the first is {min(paths)}"
-            if len(paths) > 1
-            else f"{remark}: {paths[0]}"
-            for remark, paths in sorted(self.remarks.items())[:_MAX_REMARKS]
-        ]
 
 
 def compare(decoded: codec.Image, source: codec.Image) -> None:

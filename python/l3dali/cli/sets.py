@@ -161,8 +161,7 @@ class _Sources:
         """Raises ValueError unless an L3 file has the pixels and the palette of its source."""
         name = self._source_of(place)
         with self._folder.open(name) as file:
-            source = file.read()
-        self._reader.compare(Path(self._folder.place(name)), source, data, threads)
+            self._reader.compare(file.read(), data, threads)
 
     def compare_hashes(self, place: Place) -> None:
         """Raises ValueError unless the source is the one that the manifest has."""

@@ -71,18 +71,17 @@ def _verify(options: argparse.Namespace) -> int:
         elif path not in sources:
             raise ValueError(f"no source in {options.source}")
         else:
-            source = read_file(sources[path], [options.source])
-            reader.compare(sources[path], source, data, threads)
+            reader.compare(read_file(sources[path], [options.source]), data, threads)
         return Done(codec.info(data).raw_bytes, len(data))
 
     def remark(_report: Report) -> list[str]:
-        lines = unread + reader.remark_lines()
-        if reader.expanded:
-            lines.append(
-                f"palette images compared by their colours: {reader.expanded}; their L3 files do "
-                "not hold entry numbers (see l3 encode --palette index)"
-            )
-        return lines
+        if not reader.expanded:
+            return unread
+        return [
+            *unread,
+            f"palette images compared by their colours: {reader.expanded}; their L3 files do "
+            "not hold entry numbers (see l3 encode --palette index)",
+        ]
 
     report = run(paths, work, options)
     report.palettes_expanded = reader.expanded
