@@ -227,7 +227,7 @@ def test_growth_of_lossy_sources_is_said(
     file = tmp_path / "summary.json"
     assert main(["encode", str(tmp_path), "--json-summary", str(file)]) == 0
     errors = capsys.readouterr().err
-    assert "l3: 1 lossy WebP file grew " in errors
+    assert "l3: 1 lossy WebP image grew " in errors
     jpegs = json.loads(file.read_text())["lossy_sources"]["JPEG"]
     assert jpegs == {
         "files": 2,
@@ -235,7 +235,7 @@ def test_growth_of_lossy_sources_is_said(
         "written_bytes": sum((tmp_path / f"{i}.l3").stat().st_size for i in range(2)),
     }
     ratio = f"{jpegs['written_bytes'] / jpegs['read_bytes']:.2f}"
-    assert re.search(rf"l3: 2 JPEG files grew from \S+ \w+ to \S+ \w+, ratio {ratio}\n", errors)
+    assert re.search(rf"l3: 2 JPEG images grew from \S+ \w+ to \S+ \w+, ratio {ratio}\n", errors)
     assert "keep such files as they are" in errors
 
 
@@ -246,7 +246,7 @@ def test_growth_is_said_early_in_a_long_run(
     folder = write_copies(tmp_path / "copies", 120, tmp_path / "photo.jpg")
     assert main(["encode", str(folder)]) == 0
     told = capsys.readouterr().err
-    assert told.startswith("l3: after 100 of 120 files:\nl3: 100 JPEG files grew")
+    assert told.startswith("l3: after 100 of 120 files:\nl3: 100 JPEG images grew")
     lines = [line for line in told.splitlines() if "grew" in line]
     assert [line.split()[1] for line in lines] == ["100", "120"]
 

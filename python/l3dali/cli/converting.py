@@ -16,7 +16,7 @@ from l3dali.cli.arguments import local_cores
 from l3dali.cli.inputs import NOT_L3_FILES, is_image_name
 from l3dali.cli.loop import interrupt_once, signal_of
 from l3dali.cli.outputs import STDOUT
-from l3dali.cli.report import EXIT_FAILED, check_summary, conclude
+from l3dali.cli.report import EXIT_FAILED, check_summary, conclude, growth_lines
 from l3dali.console import (
     Failure,
     complain,
@@ -24,7 +24,6 @@ from l3dali.console import (
     megabytes,
     print_table,
     progress,
-    ratio,
     reason_of,
     say,
     tell_failures,
@@ -463,20 +462,15 @@ def _growth(summary: Summary, arguments: argparse.Namespace) -> list[str]:
     """Says which sources have grown, by their format, and what to do."""
     if arguments.to != "l3" or arguments.plan is not None:  # A plan has weighed bytes.
         return []
-    grown = {
-        name: one for name, one in summary.formats.items() if one.result_bytes > one.source_bytes
-    }
-    lines = [
-        f"{counted(one.images, f'{name} image')} grew from {megabytes(one.source_bytes)} to "
-        f"{megabytes(one.result_bytes)}, ratio {ratio(one.result_bytes, one.source_bytes)}"
-        for name, one in sorted(grown.items())
-    ]
-    if grown.keys() & _LOSSY:
+    sizes = summary.formats.items()
+    lines = growth_lines((n, one.images, one.source_bytes, one.result_bytes) for n, one in sizes)
+    grown = {name for name, one in sizes if one.result_bytes > one.source_bytes}
+    if grown & _LOSSY:
         lines.append(
             "L3 stores every pixel of lossy images exactly: where bytes count, keep them as they "
             "are (l3 plan chooses what to convert), or make small copies (l3 encode --max-side)"
         )
-    if grown.keys() - _LOSSY:
+    if grown - _LOSSY:
         coding = arguments.coding or codec.DEFAULT_CODING
         other = "--coding rans takes fewer bytes; " if coding != "rans" else ""
         lines.append(f"where bytes count, {other}l3 plan chooses what to convert")

@@ -12,8 +12,7 @@ from l3dali.cli.inputs import L3_SUFFIX, find_inputs, read_file
 from l3dali.cli.loop import run, threads_per_file
 from l3dali.cli.outputs import keeps, plan_outputs, write_result
 from l3dali.cli.reading import PictureReader, add_reading_options, compare
-from l3dali.cli.report import Done, Report, check_summary, finish
-from l3dali.console import counted, megabytes, ratio
+from l3dali.cli.report import Done, Report, check_summary, finish, growth_lines
 from l3dali.images.lossy import lossy_format
 from l3dali.images.reading import READ_SUFFIXES, unread_images
 from l3dali.images.transcoding import encode_picture
@@ -141,13 +140,10 @@ def _encode(options: argparse.Namespace) -> int:
 
 def _remark_on_growth(report: Report) -> list[str]:
     """Which lossy sources have grown, and what to do."""
-    grown = [
-        f"{counted(len(part.done), f'{name} file')} grew "
-        f"from {megabytes(part.read_bytes)} to {megabytes(part.written_bytes)}, "
-        f"ratio {ratio(part.written_bytes, part.read_bytes)}"
-        for name, part in sorted(report.of_lossy_sources().items())
-        if part.written_bytes > part.read_bytes
-    ]
+    grown = growth_lines(
+        (name, part["files"], part["read_bytes"], part["written_bytes"])
+        for name, part in report.lossy_sources().items()
+    )
     if grown:
         grown.append(
             "L3 stores every pixel of lossy images exactly: where bytes count, keep such files as "

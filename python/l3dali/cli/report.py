@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from l3dali.cli.inputs import is_image_name
 from l3dali.cli.outputs import STDOUT, is_stream, write_file
 from l3dali.console import (
     count_failures,
+    counted,
     megabytes,
     print_table,
     ratio,
@@ -27,7 +28,7 @@ from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from l3dali.cli.inputs import Found
@@ -90,13 +91,24 @@ class Report:
     def written_bytes(self) -> int:
         return sum(done.written_bytes for done in self.done)
 
-    def of_lossy_sources(self) -> dict[str, Report]:
-        """The part of each lossy source format."""
-        reports: dict[str, Report] = defaultdict(Report)
+    def lossy_sources(self) -> dict[str, dict[str, int]]:
+        """Files, bytes read and bytes written, by lossy source format."""
+        sums: dict[str, Counter[str]] = defaultdict(Counter)
         for done in self.done:
             if done.lossy is not None:
-                reports[done.lossy].done.append(done)
-        return dict(reports)
+                sizes = {"read_bytes": done.read_bytes, "written_bytes": done.written_bytes}
+                sums[done.lossy].update(files=1, **sizes)
+        return {name: dict(part) for name, part in sums.items()}
+
+
+def growth_lines(formats: Iterable[tuple[str, int, int, int]]) -> list[str]:
+    """A line for each format that grew: name, number of images, bytes before and after."""
+    return [
+        f"{counted(count, f'{name} image')} grew from {megabytes(before)} to {megabytes(after)}, "
+        f"ratio {ratio(after, before)}"
+        for name, count, before, after in sorted(formats)
+        if after > before
+    ]
 
 
 def finish(
@@ -244,12 +256,5 @@ def _fields(report: Report, found: Found) -> dict[str, Any]:
         "palettes_expanded": report.palettes_expanded,
         "stopped": report.ended_by,
         "interrupted": report.signal_number != 0,
-        "lossy_sources": {
-            name: {
-                "files": len(part.done),
-                "read_bytes": part.read_bytes,
-                "written_bytes": part.written_bytes,
-            }
-            for name, part in report.of_lossy_sources().items()
-        },
+        "lossy_sources": report.lossy_sources(),
     }
