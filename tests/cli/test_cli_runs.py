@@ -290,14 +290,6 @@ def test_what_cannot_get_better_ends_the_run(
     assert len(files_below(out)) == 30
 
 
-def test_error_of_one_file_does_not_end_the_run(
-    copies: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fail_after(5, errno.EFBIG, monkeypatch)
-    assert main(["encode", str(copies)]) == 2
-    assert "and 22 more like these" in capsys.readouterr().err
-
-
 def refuse_access(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes a folder look as if nobody may write to it; root always may."""
     access = os.access
