@@ -78,17 +78,6 @@ def test_channels_of_a_window(fetched: list[int], channels: Any) -> None:
     assert sum(fetched) < len(data) * (0.9 if channels is None else 0.6)
 
 
-def test_a_window_of_an_image_that_was_turned(fetched: list[int]) -> None:
-    block = pytest.importorskip("PIL.Image").Exif()
-    block[0x0112] = 6
-    image = scene(300, 500, 3)
-    url, data = store(image, exif=bytes(block.tobytes()))
-    upright = np.rot90(image, -1)
-    found = l3dali.imread(url, window=(10, 20, 60, 50), orient=True)
-    assert np.array_equal(found, upright[10:70, 20:70])
-    assert sum(fetched) < len(data) / 2
-
-
 def test_a_head_of_many_bytes(fetched: list[int]) -> None:
     """A profile longer than what is read first, and an index behind it."""
     image = scene(256, 600, 3)
@@ -221,15 +210,6 @@ def test_errors_of_libraries_are_oserrors(
     with pytest.raises(OSError, match=f"{reason}: '{url}'") as found:
         l3dali.imread(url, window=(0, 0, 300, 300))
     assert isinstance(found.value, FileNotFoundError) == is_missing
-
-
-def test_a_server_that_says_no_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was a file of 0 bytes."""
-    from fsspec.implementations.memory import MemoryFileSystem
-
-    monkeypatch.setattr(MemoryFileSystem, "info", lambda *_: {"size": None})
-    with pytest.raises(OSError, match="the server does not say the size"):
-        l3dali.imread("memory://afar/a.l3")
 
 
 def test_what_fsspec_needs_for_a_protocol_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
