@@ -96,6 +96,12 @@ def test_encode_and_decode_as_filters(
     assert files_below(tmp_path) == set()
 
 
+def test_standard_input_from_a_file(tmp_path: Path) -> None:
+    with write_png(tmp_path / "photo.png").open("rb") as file:
+        done = subprocess.run([*L3, "encode", "-"], stdin=file, capture_output=True, check=True)
+    assert np.array_equal(l3dali.decode(done.stdout), image())
+
+
 @pytest.mark.parametrize(
     ("command", "source", "target"),
     [("encode", "source", "-"), ("decode", "-", "/dev/stdout"), ("thumbnail", "-", "/dev/stdin")],

@@ -144,7 +144,8 @@ def _absolute(path: Path) -> str:
 
 def _add_file(file: File, found: Found) -> None:
     found.files.append(file)
-    if os.path.exists(file.path) and not os.path.isfile(file.path):  # noqa: PTH110, PTH113
+    is_special = os.path.exists(file.path) and not os.path.isfile(file.path)  # noqa: PTH110, PTH113
+    if file.path == STDIN or is_special:
         found.pipes.add(file.path)
 
 
