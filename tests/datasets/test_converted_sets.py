@@ -231,7 +231,7 @@ def test_totals_of_a_list(converted: Path, capsys: pytest.CaptureFixture[str]) -
     names = converted.parent / "list"
     names.write_text("0.l3\n")
     assert run("info", converted, "--files-from", names, "--totals") == 2
-    assert "--totals goes with PATHs" in capsys.readouterr().err
+    assert "--totals cannot be combined" in capsys.readouterr().err
     assert run("info", converted, "--files-from", names) == 0
 
 
