@@ -85,15 +85,6 @@ def test_max_side_and_its_verification(masks: Path, capsys: pytest.CaptureFixtur
     assert f"photo.l3: the source is {kinds}" in capsys.readouterr().err
 
 
-def test_errors_of_libpng_without_words() -> None:
-    no_text = UnicodeDecodeError("utf-8", b"\xab", 0, 1, "invalid start byte")
-    for error in (no_text, imagecodecs.PngError("pFA\u0418\0")):
-        assert str(unreadable(error)) == "cannot be read: the file is damaged"
-    assert str(unreadable(imagecodecs.PngError("too short"))).endswith(
-        "the file is damaged: too short"
-    )
-
-
 def test_max_pixels(masks: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photo = str(masks / "photo.png")
     assert main(["encode", photo, "--max-pixels", "2000"]) == 0

@@ -22,7 +22,7 @@ import l3dali
 from l3dali.codec import SAMPLE_TYPES
 from l3dali.images import reading
 from l3dali.images.geometry import shrink
-from l3dali.images.headers import ImageError, read_header, read_jpegxl_header
+from l3dali.images.headers import ImageError, read_header, read_jpegxl_header, unreadable
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
 from l3dali.images.transcoding import encode_jpeg, encode_picture
@@ -1607,3 +1607,12 @@ def test_damage_raises_nothing_else(suffix: str) -> None:
             damaged[at] = rng.integers(256)
         with contextlib.suppress(ImageError):
             assert read_picture(bytes(damaged), orient=True).pixels.dtype in SAMPLE_TYPES
+
+
+def test_errors_of_libpng_without_words() -> None:
+    no_text = UnicodeDecodeError("utf-8", b"\xab", 0, 1, "invalid start byte")
+    for error in (no_text, imagecodecs.PngError("pFA\u0418\0")):
+        assert str(unreadable(error)) == "cannot be read: the file is damaged"
+    assert str(unreadable(imagecodecs.PngError("too short"))).endswith(
+        "the file is damaged: too short"
+    )
