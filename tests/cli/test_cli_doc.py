@@ -69,6 +69,8 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for i in range(4):
         for name in ("inbox", "photos", "png", "train", "val"):
             write_png(folder / name / f"{name}{i}.png", image(i))
+    for name in ("0_leftImg8bit.png", "0_labelIds.png", "0_instanceIds.png"):
+        write_png(folder / "cityscapes" / name, image(channels=3 if "Img" in name else 1))
     write_png(folder / "photo.png")
     l3dali.imwrite(folder / "photo.l3", image())
     l3dali.imwrite(folder / "scene.l3", np.concatenate([image(), image(1)], axis=2))
