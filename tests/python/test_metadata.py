@@ -598,7 +598,7 @@ def test_command_with_damaged_metadata(tmp_path: Path) -> None:
     assert entry["metadata"] is None
     assert entry["metadata_error"].startswith("the metadata is damaged: ")
     done = command("decode", path, "-o", tmp_path / "a.tif")
-    assert f"metadata is damaged, and was left out: 1; the first is {path}" in done.stderr
+    assert f"without their metadata, which is damaged: 1; first {path}" in done.stderr
     assert tags_of((tmp_path / "a.tif").read_bytes())[700] == (1, 2, b"\xff\0")
 
 
