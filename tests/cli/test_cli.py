@@ -135,13 +135,6 @@ def test_options_reach_the_encoder(tmp_path: Path) -> None:
     assert (info.tile_width, info.tile_height) == (32, 16)
 
 
-def test_jobs_do_not_change_the_bytes(tree: Path) -> None:
-    for jobs in ("1", "3", "8"):
-        assert main(["encode", str(tree), "-o", str(tree.parent / jobs), "--jobs", jobs]) == 0
-    for name in files_below(tree.parent / "1"):
-        assert len({(tree.parent / jobs / name).read_bytes() for jobs in ("1", "3", "8")}) == 1
-
-
 # Existing targets, collisions and odd files.
 
 
@@ -284,17 +277,6 @@ def test_what_is_no_file_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixtu
     l3dali.imwrite(tmp_path / "pipe.l3", image())
     assert main(["verify", str(tmp_path), "--source", str(tmp_path)]) == 2  # It waited for ever.
     assert "pipe.l3: not a file" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", ["info", "verify"])
-def test_a_path_that_cannot_be_looked_at_costs_no_others(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    l3dali.imwrite(tmp_path / "a.l3", image())
-    assert main([command, str(tmp_path / f"{'a' * 300}.l3"), str(tmp_path / "a.l3")]) == 2
-    output = capsys.readouterr()
-    assert "File name too long" in output.err
-    assert "l3: 1 failed" in output.err
 
 
 def test_folder_that_cannot_be_read(
