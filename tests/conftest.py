@@ -91,9 +91,9 @@ def require_engine(request: pytest.FixtureRequest) -> None:
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets `l3 convert` work without children, which would not see what a test has patched."""
-    from l3dali.datasets.convert import job
+    from l3dali.datasets.convert import reader
 
-    monkeypatch.setattr(job, "_IN_PROCESS", re.compile(""))
+    monkeypatch.setattr(reader, "_IN_PROCESS", re.compile(""))
 
 
 @pytest.fixture

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-import gc
 import json
-import os
-import shutil
 import struct
-import subprocess
 import sys
 import tarfile
-import tracemalloc
-import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -34,23 +27,16 @@ from convert_tools import (
     write_tar,
 )
 
-import l3dali
 from l3dali.cli import main
 from l3dali.console import reason_of
 from l3dali.datasets.convert import pipeline, tar, tfrecord
-from l3dali.datasets.convert.engine import convert_job
-from l3dali.datasets.convert.images import Blob, Options, Outcome, convert_image
+from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.manifest import FAILED, Manifest, Row, row_of_json
 from l3dali.datasets.convert.storage import (
-    MANIFEST_NAME,
     HashedReader,
-    Listing,
     RemoteFolder,
-    Stored,
     open_folder,
 )
-from l3dali.datasets.convert.work import find_sources, find_work
-from l3dali.signatures import L3_SIGNATURE
 
 pytest.importorskip("rich")
 crc32c = pytest.importorskip("crc32c")
@@ -80,7 +66,7 @@ def example(*features: tuple[str, bytes], sequence: bool = False) -> bytes:
         if sequence:
             feature = field(1, feature) * 2
         entries.append(field(1, field(1, key.encode()) + field(2, feature)))
-    # Numbers of the label as no library would pack them, and a field that nobody knows.
+    # Numbers of the label as no library would pack them, and an unknown field.
     label = field(2, field(3, b"\x08\x87\x80\x00"))
     entries.append(field(1, field(1, b"label") + label))
     return field(2 if sequence else 1, b"".join(entries)) + field(9, b"unknown")
@@ -131,37 +117,13 @@ def test_records_and_back(tmp_path: Path, name: str, sequence: bool) -> None:
     assert (tmp_path / "d" / "readme-00001-of-00002").read_bytes() == b"no records"
 
 
-@pytest.mark.parametrize("fails", [False, True])
-@pytest.mark.usefixtures("in_process")
-def test_records_that_were_taken_for_another_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
-) -> None:
-    """A look that failed once had them copied, and they counted as done ever after."""
-    name = "train-00000-of-00001"
-    (tmp_path / "s").mkdir()
-    (tmp_path / "s" / name).write_bytes(frame(example(("image/encoded", png()))))
-
-    def look(head: bytes, size: int = 0) -> bool:
-        if fails:
-            monkeypatch.undo()
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return False
-
-    monkeypatch.setattr(tfrecord, "is_tfrecord", look)
-    assert convert(tmp_path / "s", tmp_path / "d") == (2 if fails else 0)
-    monkeypatch.undo()
-    assert convert(tmp_path / "s", tmp_path / "d") == 0
-    assert rows_of(tmp_path / "d")[name].images == 1
-
-
 @pytest.mark.usefixtures("in_process")
 def test_records_without_their_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """They were copied, and counted as done."""
     (tmp_path / "s").mkdir()
-    for name, data in {"text": b"no records", "png": png(), "x": frame(example())}.items():
-        (tmp_path / "s" / f"{name}-00000-of-00001").write_bytes(data)
+    (tmp_path / "s" / "x-00000-of-00001").write_bytes(frame(example()))
     monkeypatch.setitem(sys.modules, "crc32c", None)
     assert convert(tmp_path / "s", tmp_path / "d", "-j1") == 2
     told = capsys.readouterr().err
@@ -193,7 +155,7 @@ def find_images(record: bytes, format: str = "l3") -> list[bytes]:
         (lambda data: data + b"1234", "ends within record 2"),
         (lambda data: b"\1" + data[1:], "length is damaged"),
         (lambda data: data[:40] + bytes([data[40] ^ 1]) + data[41:], "checksum does not match"),
-        (lambda data: b"\x1f\x8b" + data, "a compressed file"),
+        (lambda data: b"\x1f\x8b" + data, "decompress it first"),
         (lambda data: struct.pack("<Q", 2**62) + crc_of(struct.pack("<Q", 2**62)), "ends within"),
     ],
 )
@@ -207,63 +169,14 @@ def test_damaged_records(
     assert not (tmp_path / "d" / "a.tfrecord").exists()
 
 
-def test_a_length_that_begins_as_gzip(tmp_path: Path) -> None:
-    """35,615 bytes; it was taken for a compressed file, so that a result could not be read."""
-    record = example(("i", png()), ("t", b""))
-    record = example(("i", png()), ("t", bytes(35_615 - len(record) - 9)))
-    assert len(record) == 0x8B1F
-    (tmp_path / "a.tfrecord").write_bytes(frame(record))
-    assert convert(tmp_path / "a.tfrecord", tmp_path / "d") == 0
-
-
 @pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE])
 def test_a_tar_header_of_a_negative_size(
     tmp_path: Path, kind: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is behind one of the last two kinds was read whole, as its body."""
     path = tmp_path / "a.tar"
-    path.write_bytes(negative_header("a", kind, -512) + bytes(2**26))
-    tracemalloc.start()
+    path.write_bytes(negative_header("a", kind, -512) + bytes(2**16))
     assert convert(path, tmp_path / "d") == 2
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 2**25
     assert "a.tar: " in capsys.readouterr().err
-
-
-def test_fields_that_are_no_images_are_not_kept() -> None:
-    """Millions of them took 80 times the bytes of their record."""
-    record = b"\x08\x00" * 200_000 + example(("image", png())) + b"\x0a\x00" * 1000
-    tracemalloc.start()
-    found = tfrecord._find_images(record, 0, Options())
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert [blob.data for blob in found.blobs] == [png()]
-    assert tfrecord._rebuilt(found, [None]) == record
-    assert peak < 4 * len(record)
-
-
-def test_a_long_name_costs_each_value_little() -> None:
-    """64 images of a name of 1 MB took 128 MB, and millions of values hours."""
-    values = b"".join(field(1, png(i)) for i in range(64))
-    entry = field(1, b"x" * 2**20 + b".png") + field(2, field(1, values))
-    tracemalloc.start()
-    found = tfrecord._find_images(field(1, field(1, entry)), 0, Options(labels=("x.png",)))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert len(found.blobs) == 64
-    assert found.blobs[0].name.endswith("x.png")
-    assert max(len(blob.place) for blob in found.blobs) < 330
-    assert peak < 2**24
-
-
-def test_a_record_of_too_many_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    images = b"".join(field(1, b"BM") for _ in range(2**16 + 1))
-    entry = field(1, b"image") + field(2, field(1, images))
-    path = tmp_path / "a.tfrecord"
-    path.write_bytes(frame(field(1, field(1, entry))))
-    assert convert(path, tmp_path / "d") == 2
-    assert "a.tfrecord: record 0: more than 65536 images" in capsys.readouterr().err
 
 
 def crc_of(data: bytes) -> bytes:
@@ -305,20 +218,8 @@ def test_many_damaged_images_are_counted(
     row = rows_of(tmp_path / "d")["a.tfrecord"]
     assert (len(row.failures), row.more_failures) == (100, 900)
     assert len(row.to_json()) < 2**16
-    old = json.loads(row.to_json()) | {"failures": 9 * row.failures}
-    del old["more_failures"]
-    assert row_of_json(json.dumps(old)) == replace(row, failures=9 * row.failures, more_failures=0)
+    assert row_of_json(row.to_json()) == replace(row, error_number=0)
     assert "failures: 1001" in (tmp_path / "d" / "l3-report.html").read_text()
-
-
-def test_damaged_images_of_a_shard_that_is_verified(tmp_path: Path) -> None:
-    entry = field(1, b"i" * 1000) + field(2, field(1, field(1, L3_SIGNATURE) * 1000))
-    (tmp_path / "a.tfrecord").write_bytes(frame(field(1, field(1, entry))))
-    told = tmp_path / "told.json"
-    assert main(["verify", str(tmp_path / "a.tfrecord"), "--json-summary", str(told)]) == 2
-    report = json.loads(told.read_text())
-    assert (report["failed"], len(report["failures"])) == (1000, 101)
-    assert told.stat().st_size < 2**16
 
 
 def test_no_records(tmp_path: Path) -> None:
@@ -350,84 +251,6 @@ def test_memory(tmp_path: Path, memory: Any, capsys: pytest.CaptureFixture[str])
     assert convert("memory://bucket/d/a.tar", tmp_path / "one", "--to", "png") == 0
     assert convert("file://" + str(tmp_path / "s"), "file://" + str(tmp_path / "f")) == 0
     assert (tmp_path / "f" / "a.tar").exists()
-
-
-def test_runs_at_once_keep_rows_of_each_other(tmp_path: Path, memory: Any) -> None:
-    """Buckets have no lock: the manifest was that of the run that ended last."""
-    folder = open_folder("memory://bucket/d")
-
-    def rows_of(name: str, manifest: Manifest) -> list[Row]:
-        (tmp_path / name).mkdir(exist_ok=True)
-        (tmp_path / name / f"{name}.png").write_bytes(png())
-        sources = find_sources([str(tmp_path / name)])
-        work = find_work(sources, "memory://bucket/d", Options(), manifest, 1)
-        return [row for job in work.jobs for row in convert_job(job)]
-
-    with Manifest(folder) as manifest:
-        manifest.add(rows_of("gone", manifest))
-    with Manifest(folder) as one:
-        with Manifest(folder) as other:
-            other.begin()
-            other.add(rows_of("b", other))
-        assert not one.remove([one.rows["gone.png"]])
-        one.add(rows_of("a", one))
-    with Manifest(folder, read_only=True) as manifest:
-        assert set(manifest.rows) == {"a.png", "b.png"}
-    assert set(memory.find("/bucket/d")) >= {"/bucket/d/a.l3", "/bucket/d/b.l3"}
-
-
-def test_a_listing_that_lacks_a_source(
-    memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """An empty answer for its second page is its end to libraries: --remove-gone believed it."""
-    for name in ("a", "b"):
-        memory.pipe_file(f"/bucket/s/{name}.png", png())
-    assert convert("memory://bucket/s", tmp_path / "d") == 0
-    find = RemoteFolder._find
-
-    def lie(self: RemoteFolder, failures: list[tuple[str, str]]) -> dict[str, dict[str, Any]]:
-        found = find(self, failures)
-        return {name: info for name, info in found.items() if not name.endswith("b.png")}
-
-    memory.pipe_file("/bucket/s/c.png", png())
-    with monkeypatch.context() as patch:
-        patch.setattr(RemoteFolder, "_find", lie)
-        assert convert("memory://bucket/s", tmp_path / "d", "--remove-gone") == 2
-    assert "b.png: it is there, and its folder's listing lacks it" in capsys.readouterr().err
-    assert (tmp_path / "d" / "b.l3").exists()
-    assert (tmp_path / "d" / "c.l3").exists()  # What failed is told of at the end.
-    memory.rm_file("/bucket/s/b.png")
-
-    look = RemoteFolder.stat
-
-    def refuse(self: RemoteFolder, name: str) -> Stored | None:
-        if name.endswith("b.png"):
-            raise OSError(errno.EACCES, "403, message='Forbidden'", name)
-        return look(self, name)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RemoteFolder, "stat", refuse)
-        assert convert("memory://bucket/s", tmp_path / "d", "--remove-gone") == 2
-    assert "b.png: whether it is gone cannot be told: 403" in capsys.readouterr().err
-    assert (tmp_path / "d" / "b.l3").exists()
-    assert convert("memory://bucket/s", tmp_path / "d", "--remove-gone") == 0
-    assert not (tmp_path / "d" / "b.l3").exists()
-
-
-def test_names_in_memory_are_no_patterns(tmp_path: Path, memory: Any) -> None:
-    (tmp_path / "s").mkdir()
-    for name in ("ok.png", "*", "?k.png", "[o]k.png"):
-        (tmp_path / "s" / name).write_bytes(png())
-    memory.pipe_file("/bucket/d1/ok.l3", b"another's")
-    assert convert(tmp_path / "s", "memory://bucket/d[1]") == 0
-    memory.pipe_file("/bucket/d[1]/mine.txt", b"mine")
-    for name in ("*", "?k.png", "[o]k.png"):
-        (tmp_path / "s" / name).unlink()
-    assert convert(tmp_path / "s", "memory://bucket/d[1]", "--remove-gone") == 0
-    assert set(memory.store) == {"/bucket/d1/ok.l3"} | {
-        f"/bucket/d[1]/{name}"
-        for name in ("ok.l3", "mine.txt", "l3-manifest.jsonl", "l3-report.html")
-    }
 
 
 def test_a_failed_shard_leaves_nothing_in_a_bucket(tmp_path: Path, memory: Any) -> None:
@@ -511,66 +334,6 @@ def test_members_that_are_no_images_wait_within_the_bound(tmp_path: Path) -> Non
     assert max(ahead) * size <= 2 * pipeline.WAITING_BYTES + 2 * size
 
 
-@pytest.mark.parametrize("container", ["tar", "tfrecord", "files"])
-@pytest.mark.usefixtures("in_process")
-def test_an_image_is_let_go_before_the_next(
-    tmp_path: Path, container: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is large waits alone: neither bytes nor result of the image before are kept."""
-    held: list[int] = []
-
-    def convert_and_count(*arguments: Any) -> Any:
-        gc.collect()
-        objects = gc.get_objects()
-        blobs = sum(isinstance(each, Blob) for each in objects)
-        held.append(blobs + sum(isinstance(each, Outcome) for each in objects))
-        return convert_image(*arguments)
-
-    monkeypatch.setattr(pipeline, "convert_image", convert_and_count)
-    monkeypatch.setattr(pipeline, "BATCH_BYTES", 1)
-    monkeypatch.setattr(pipeline, "WAITING_BYTES", 1)
-    if container == "files":
-        (tmp_path / "s").mkdir()
-        for i in range(4):
-            (tmp_path / "s" / f"{i}.png").write_bytes(png(i))
-    elif container == "tar":
-        write_tar(tmp_path / "s" / "a.tar", [(f"{i}.png", png(i)) for i in range(4)])
-    else:
-        (tmp_path / "s").mkdir()
-        records = (frame(example(("image", png(i)))) for i in range(4))
-        (tmp_path / "s" / "a.tfrecord").write_bytes(b"".join(records))
-    assert convert(tmp_path / "s", tmp_path / "d", "-j", "1") == 0
-    assert held == [1] * 4
-
-
-@pytest.mark.parametrize(("suffix", "fails"), [("bmp", False), ("png", True)])
-def test_what_cannot_come_back_as_it_was_keeps_no_pixels(
-    suffix: str, fails: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Errors kept those of each image: 600 MB of 16 that became PNG in place of BMP."""
-    shape, dtype = ((9, 9), np.int16) if fails else ((9, 9, 4), np.uint8)
-    data = l3dali.encode(np.zeros(shape, dtype), layout="HWC", metadata={"source_suffix": suffix})
-    kept: list[weakref.ref[Any]] = []
-
-    def decode(*arguments: Any, **options: Any) -> Any:
-        pixels = l3dali.decode(*arguments, **options)
-        kept.append(weakref.ref(pixels))
-        return pixels
-
-    monkeypatch.setattr(l3dali.codec, "decode", decode)
-    gc.disable()
-    try:
-        outcome = convert_image(
-            Blob("a.l3", data, "a.l3"), Options(to="png" if fails else "source")
-        )
-        assert outcome is not None
-        assert bool(outcome.failed) == fails
-        del outcome
-        assert kept[0]() is None
-    finally:
-        gc.enable()
-
-
 FORMATS: tuple[Any, Any] = tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT
 
 
@@ -616,7 +379,7 @@ def test_headers_are_written_as_tarfile_writes_them(tmp_path: Path, format: Any)
             assert data[member.offset : member.offset_data] == header
 
 
-@pytest.mark.parametrize("data", [b"", bytes(4), b"other", b"P2 9 9 255\n", b"BM" + bytes(60)])
+@pytest.mark.parametrize("data", [b"", bytes(4), b"other"])
 @pytest.mark.parametrize("choice", ["keep", "drop"])
 def test_what_is_no_image_any_more_keeps_its_result(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], choice: str, data: bytes
@@ -643,147 +406,6 @@ def test_what_is_no_image_any_more_keeps_its_result(
     assert files_below(dest) == {path.name for path in source.iterdir()}
 
 
-PLAIN_FOLDERS = """
-import fsspec
-from fsspec.spec import AbstractFileSystem
-from urllib.parse import urlsplit
-from l3dali.cli import main
-from l3dali.datasets.convert.storage import open_folder
-
-class Plain(AbstractFileSystem):
-    @staticmethod
-    def _get_kwargs_from_urls(url):
-        parts = urlsplit(url)
-        given = {"host": parts.hostname, "port": parts.port, "username": parts.username}
-        return {name: value for name, value in given.items() if value is not None}
-
-    @classmethod
-    def _strip_protocol(cls, path):
-        return urlsplit(path).path.rstrip("/") or "/"
-
-    def ls(self, path, detail=True):
-        return [{"name": f"{path}/a.png", "size": 1, "type": "file"}]
-
-fsspec.register_implementation("plain", Plain)
-for path in ("/d", "/", ""):
-    one, other = (open_folder(f"plain://{host}{path}") for host in ("one", "other"))
-    print(one.place("a.l3"), one.real_place() != other.real_place())
-for server in ("u:secret@ONE", "one:22"):
-    for path in ("/d", ""):
-        main(["convert", f"plain://one{path}", f"plain://{server}{path}/out"])
-"""
-
-
-def test_any_protocol_of_fsspec() -> None:
-    """Those that are not asynchronous, as FTP, ended in a traceback, or all servers were one."""
-    command = [sys.executable, "-c", PLAIN_FOLDERS]  # in a process that has loaded no other
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert run.stdout.splitlines() == [f"plain://one{path}/a.l3 True" for path in ("/d", "", "")]
-    assert run.stderr.splitlines() == [
-        f"l3: plain://{server}{path}/out is in plain://one{path}; name a folder outside of it"
-        for server in ("u@ONE", "one:22")
-        for path in ("/d", "")
-    ]
-
-
-@pytest.mark.usefixtures("memory")
-def test_names_that_begin_with_a_slash_stay_in_the_bucket() -> None:
-    """`l3 info` opened the file of this machine."""
-    folder = open_folder("memory://b/d")
-    assert isinstance(folder, RemoteFolder)
-    assert folder.openable("/tmp/a.l3").path == "/b/d//tmp/a.l3"
-
-
-def test_totals_of_files_in_a_bucket(
-    tmp_path: Path, memory: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Their heads are read, and what the manifest says of them was left out."""
-    (tmp_path / "a.png").write_bytes(png())
-    assert convert(tmp_path, "memory://b/d") == 0
-    capsys.readouterr()
-    assert main(["info", "memory://b/d", "--json", "--totals"]) == 0
-    totals = json.loads(capsys.readouterr().out)
-    assert totals["source_bytes"] == len(png())
-    assert totals["result_bytes"] == totals["bytes"] > 0
-    memory.pipe("/b/cut.l3", memory.cat("/b/d/a.l3")[:-1])
-    assert main(["info", "memory://b/cut.l3"]) == 2
-    assert "the data ends too early" in capsys.readouterr().err
-    (tmp_path / "a.png").write_bytes(png()[:40])
-    assert convert(tmp_path, "memory://b/d") == 2
-    capsys.readouterr()
-    assert main(["info", "memory://b/d"]) == 2
-    assert "the conversion of a.png has failed" in capsys.readouterr().err
-    dry = ["--dry-run", "--json-summary", "-"]
-    assert convert(tmp_path, "memory://b/d", *dry) == 2
-    assert "--json-summary is of a run" in capsys.readouterr().err
-
-
-def test_a_folder_that_the_listing_of_another_lacks(
-    memory: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A server need not name what is below it."""
-    memory.pipe("/b/a.l3", l3dali.encode(np.zeros((4, 4), np.uint8)))
-    memory.pipe("/b/sub/bad.l3", b"damage")
-    find = RemoteFolder.list_files
-
-    def find_some(folder: RemoteFolder) -> Listing:
-        listing = find(folder)
-        listing.files.pop("sub/bad.l3", None)
-        return listing
-
-    monkeypatch.setattr(RemoteFolder, "list_files", find_some)
-    assert main(["verify", "memory://b"]) == 0
-    assert main(["verify", "memory://b", "memory://b/sub"]) == 2
-
-
-def test_folders_that_cannot_be_listed(
-    tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The listing had no end, or what is in them counted as gone."""
-    from fsspec.spec import AbstractFileSystem
-
-    for name in ("1.png", "gone/2.png", "self/3.png"):
-        memory.pipe(f"/s/{name}", png())
-    memory.pipe("/longer/4.png", png())
-    list_one = type(memory).ls
-
-    def list_some(fs: Any, path: str, **options: Any) -> Any:
-        if path.endswith("/gone"):
-            raise FileNotFoundError(path)
-        found = list_one(fs, path, **options)
-        if path.endswith("/self"):
-            found.append({"name": path, "size": 0, "type": "directory"})
-        return found
-
-    monkeypatch.setattr(type(memory), "find", AbstractFileSystem.find)  # as FTP has it
-    monkeypatch.setattr(type(memory), "ls", list_some)
-    assert convert("memory://s", tmp_path / "d", "-j", 1) == 2
-    assert "memory://s/gone: no such folder" in capsys.readouterr().err
-    assert files_below(tmp_path / "d") == {"1.l3", "self/3.l3"}
-    assert convert("memory://s", tmp_path / "d", "--remove-gone") == 2
-    assert "--remove-gone needs to know all sources" in capsys.readouterr().err
-
-    def list_more(fs: Any, path: str, **options: Any) -> Any:
-        return [{"name": f"{path}/{name}", "size": 0, "type": "directory"} for name in "ab"]
-
-    monkeypatch.setattr(type(memory), "ls", list_more)
-    assert convert("memory://longer", tmp_path / "e", "-j", 1) == 2
-    assert "memory://longer: it lists folders in folders without end" in capsys.readouterr().err
-
-
-def test_no_folder_behind_a_link_is_removed(tmp_path: Path) -> None:
-    """One that came when the manifest had been read."""
-    (tmp_path / "s/d/e").mkdir(parents=True)
-    (tmp_path / "s/d/e/a.png").write_bytes(png())
-    assert convert(tmp_path / "s", tmp_path / "d") == 0
-    (tmp_path / "victim/e").mkdir(parents=True)
-    with Manifest(open_folder(str(tmp_path / "d"))) as manifest:
-        shutil.rmtree(tmp_path / "d/d")
-        (tmp_path / "d/d").symlink_to(tmp_path / "victim")
-        manifest.remove(list(manifest.rows.values()))
-    assert (tmp_path / "victim/e").is_dir()
-
-
 @pytest.mark.usefixtures("memory")
 def test_a_manifest_that_a_bucket_refuses_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -802,38 +424,6 @@ def test_a_manifest_that_a_bucket_refuses_for_a_while(
         assert set(manifest.rows) == {"a.png"}
 
 
-def test_removal_goes_on_where_a_bucket_refuses_its_manifest(
-    tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The run ended with results removed and nothing converted; at its end without a summary."""
-    (tmp_path / "s").mkdir()
-    (tmp_path / "s" / "a.png").write_bytes(png())
-    assert convert(tmp_path / "s", "memory://b/d") == 0
-    (tmp_path / "s" / "a.png").rename(tmp_path / "s" / "b.png")
-    publish = RemoteFolder.publish
-    refused: list[bool] = []
-
-    def refuse(folder: RemoteFolder, name: str, *rest: Any) -> Any:
-        if name == MANIFEST_NAME and refused.pop():
-            raise OSError("503 Slow Down")
-        return publish(folder, name, *rest)
-
-    monkeypatch.setattr(RemoteFolder, "publish", refuse)
-    refused[:] = [False, True]  # from the end: that after the removal, and the last
-    assert convert(tmp_path / "s", "memory://b/d", "--remove-gone") == 0
-    assert not refused
-    assert main(["verify", "memory://b/d"]) == 0
-    assert {Path(name).name for name in memory.find("/b/d")} >= {"b.l3"}
-    (tmp_path / "s" / "c.png").write_bytes(png())
-    refused[:] = [True, True]
-    summary = tmp_path / "summary.json"
-    assert convert(tmp_path / "s", "memory://b/d", "--json-summary", summary) == 2
-    told = json.loads(summary.read_text())
-    assert told["exit_code"] == 2
-    assert told["done"] == 1
-    assert "503 Slow Down" in told["failures"][0]["reason"]
-
-
 def test_a_password_is_not_written(
     tmp_path: Path, memory: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -842,19 +432,19 @@ def test_a_password_is_not_written(
     (tmp_path / "s" / "a.png").write_bytes(png())
     dest = "memory://user@here:a secret@host/d"
     assert convert(tmp_path / "s", dest) == 0
-    memory.pipe("/user@here:a secret@host/d/b.txt", b"somebody's")
+    memory.pipe("/user@here:a secret@host/d/b.txt", b"a user's")
     (tmp_path / "s" / "b.txt").write_text("ours")
     assert convert(tmp_path / "s", dest) == 2
-    assert "memory://user@here@host/d/b.txt is there" in capsys.readouterr().err
+    assert "memory://user@here@host/d/b.txt exists" in capsys.readouterr().err
     told = "http://127.0.0.1:8080: no such user, ask admin@example.org"
     assert reason_of(OSError(told)) == told
-    for command in ("info", "verify"):  # They go by the whole URL.
+    for command in ("info", "verify"):  # They need the whole URL.
         assert main([command, dest]) == 0
     sources = "memory://user@here:a secret@host/{a,b}.tar", tmp_path / "s"
     assert convert(*sources, tmp_path / "d") == 2
     assert "secret" not in (tmp_path / "d" / "l3-report.html").read_text()
     manifest = memory.cat("/user@here:a secret@host/d/l3-manifest.jsonl")
-    assert b"memory://user@here@host/d/b.txt is there" in manifest
+    assert b"memory://user@here@host/d/b.txt exists" in manifest
     assert b"secret" not in manifest
     (page,) = (data for name, data in memory.store.items() if name.endswith("report.html"))
     assert b"l3 convert to memory://user@here@host/d" in page.getvalue()

@@ -90,7 +90,7 @@ BETWEEN = {
 def test_what_lies_between_members_of_a_sample(
     tmp_path: Path, name: str, kind: bytes, choice: str
 ) -> None:
-    """DALI passes over it. It cut samples in two in the index: images had no labels."""
+    """DALI skips it, so it must not cut samples in two in the index."""
     from wds2idx import IndexCreator
 
     with tarfile.open(tmp_path / "a.tar", "w") as archive:

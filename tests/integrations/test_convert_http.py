@@ -100,7 +100,6 @@ def test_files_that_change_and_keep_their_sizes(
     inode = (target / "other.txt").stat().st_ino
     changed.write_bytes(b"two")
     assert convert(sources, target, "-j", 1) == 0
-    assert "results replaced" in capsys.readouterr().err
     assert (target / "changed.txt").read_bytes() == b"two"
     assert (target / "other.txt").stat().st_ino == inode
     assert convert(sources, target, "-j", 1) == 0

@@ -73,11 +73,6 @@ def _add_choices(parser: Parser) -> None:
         "that is lossy); default: l3",
     )
     parser.add_argument(
-        "--container",
-        choices=["tar", "zip"],
-        help="what tar files and zip archives become; default: each stays what it is",
-    )
-    parser.add_argument(
         "--coding",
         choices=codec.CODINGS,
         help=f"coding of L3 files; default: {codec.DEFAULT_CODING}",
@@ -130,11 +125,6 @@ def _add_cautions(parser: Parser) -> None:
         action=argparse.BooleanOptionalAction,
         default=True,
         help="decode each result and compare it with its source; default: yes",
-    )
-    parser.add_argument(
-        "--trust",
-        action="store_true",
-        help="with --plan: do not decode originals that stay, so damage in them is not seen",
     )
     parser.add_argument(
         "--worker-memory",

@@ -30,7 +30,7 @@ from l3dali.console import (
 )
 from l3dali.datasets.convert import engine as local
 from l3dali.datasets.convert.choosing import SOURCE
-from l3dali.datasets.convert.images import CONTAINERS, Options
+from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.manifest import FAILED, Manifest
 from l3dali.datasets.convert.preview import preview, tell_growth
 from l3dali.datasets.convert.report import (
@@ -42,6 +42,7 @@ from l3dali.datasets.convert.report import (
 )
 from l3dali.datasets.convert.storage import (
     MANIFEST_NAME,
+    OWN_NAMES,
     REPORT_NAME,
     LocalFolder,
     is_remote,
@@ -49,14 +50,10 @@ from l3dali.datasets.convert.storage import (
     split_url,
 )
 from l3dali.datasets.convert.work import (
-    OWN_NAMES,
     READ_SHARDS,
-    count_l3_alone,
-    doubt_gone,
     find_sources,
     find_work,
     is_shard_name,
-    may_hold_l3,
     unused_labels,
 )
 from l3dali.datasets.liquid.dataset import fingerprint
@@ -88,8 +85,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--plan chooses the formats; omit --coding and --to")
     if arguments.to != "l3" and arguments.coding is not None:
         raise UsageError("--coding cannot be combined with --to: it only applies to L3 output")
-    if arguments.trust and arguments.plan is None:
-        raise UsageError("--trust is for --plan: without one, all images are decoded")
     _refuse_dest(arguments.dest)
     plan = None if arguments.plan is None else read_plan(arguments.plan)
     options = Options(
@@ -101,9 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
         max_pixels=arguments.max_pixels,
         verify=arguments.verify,
         plan=plan,
-        trust=arguments.trust,
         worker_memory=arguments.worker_memory * 2**20,
-        container=arguments.container,
     )
     if arguments.json_summary is not None:
         if arguments.dry_run:
@@ -112,14 +105,9 @@ def run(arguments: argparse.Namespace) -> int:
     target = open_folder(arguments.dest)
     if arguments.dry_run:
         sources = _find_sources(arguments, plan)
-        try:
-            target.check_writable()
-        except OSError as error:
-            reason = error.strerror or error
-            raise UsageError(f"{arguments.dest} cannot be written: {reason}") from None
         with Manifest(target, read_only=True) as manifest:
             work = find_work(sources, arguments.dest, options, manifest, 1)
-            _tell_of_books(manifest, work)
+            _tell_of_books(manifest)
             _judge_names(work, options)
             _tell_of_gone(work.gone, would_remove=arguments.remove_gone)
             return _preview(work, options.labels)
@@ -129,8 +117,8 @@ def run(arguments: argparse.Namespace) -> int:
         with _open_engine(arguments) as (engine, workers):
             interrupt_once()  # again, as Ray sets handlers of its own
             work = find_work(sources, arguments.dest, options, manifest, workers)
-            _tell_of_books(manifest, work)
-            _refuse_summary(arguments.json_summary, target, manifest)
+            _tell_of_books(manifest)
+            _refuse_summary(arguments.json_summary, target, manifest, work)
             is_new = work.jobs and not work.kept  # What goes on has been judged.
             if is_new and options.to == "l3" and plan is None and not arguments.grow:
                 growth = tell_growth(work.jobs, arguments.jobs or local_cores())
@@ -139,20 +127,9 @@ def run(arguments: argparse.Namespace) -> int:
             _judge_names(work, options)
             if work.jobs:
                 manifest.begin()
-            manifest.add(work.renewed)
-            remove = arguments.remove_gone
-            if remove and work.gone and (doubt := doubt_gone(sources, work.gone)):
-                work.failures.append(doubt)
-                remove = False
-            _settle_gone(work.gone, manifest, work, remove=remove)
+            _settle_gone(work.gone, manifest, work, remove=arguments.remove_gone)
             start = time.perf_counter()
             new = _convert(work, engine, workers, manifest, quiet=arguments.quiet)
-            late = work.not_made(manifest.rows.values())
-            _settle_gone(late, manifest, work, remove=remove)
-            _tell_of_strays(work.not_replaced(manifest.rows.values()))
-            if manifest.left:
-                names = _counted_names(manifest.left)
-                complain(f"l3: indexes that stay, as others may have written them: {names}")
             try:
                 manifest.save()
             except Exception as error:  # Storage raises anything. It is tried once more.
@@ -161,10 +138,10 @@ def run(arguments: argparse.Namespace) -> int:
             summary = summarize(written, work.kept + confirmed, time.perf_counter() - start)
             summary.failures = work.failures + summary.failures
             if work.jobs:
-                page = make_page(summary, f"l3 convert to {target.place()}", arguments.to)
+                page = make_page(summary, f"l3 convert to {target.place()}")
                 with suppress(Exception), target.publish(REPORT_NAME) as file:  # maybe in a bucket
                     file.write(page.encode("utf-8", "backslashreplace"))
-            code = _tell(summary, work, work.replaced(new), options, arguments)
+            code = _tell(summary, work, options, arguments)
             if plan is not None and not arguments.quiet:
                 _tell_of_unseen([*new, *work.kept], plan)
             return code
@@ -182,11 +159,9 @@ def _refuse_dest(url: str) -> None:
         raise UsageError(f"{url} is a link to nothing; DEST is a folder")
     for is_one, what in ((is_shard_name(name), "a shard"), (is_image_name(name), "an image")):
         if is_one:
-            kind = name[-3:].lower()
-            remedy = f"; --container {kind} makes {kind} files in it" if kind in CONTAINERS else ""
             raise UsageError(
                 f"DEST is a folder, and files keep their names in it; {url} has the name of {what}."
-                f" Name a folder, or {url}/ if it is to be called so{remedy}"
+                f" Name a folder, or {url}/ if it is to be called so"
             )
 
 
@@ -197,10 +172,6 @@ def _find_sources(arguments: argparse.Namespace, plan: Plan | None) -> Sources:
             f"{arguments.plan} does not match SOURCE: it is of another data set, or files were "
             "added, removed or changed since the profile; profile and plan again"
         )
-    if arguments.to == "l3" and plan is None and (count := count_l3_alone(sources)):
-        raise UsageError(
-            f"the images there are L3 files already ({count}); for another coding {NOT_L3_FILES}"
-        )
     if arguments.remove_gone:  # What is not named would seem to be gone.
         if not sources.are_whole:
             raise UsageError("--remove-gone needs whole folders as SOURCE, not single files")
@@ -210,12 +181,12 @@ def _find_sources(arguments: argparse.Namespace, plan: Plan | None) -> Sources:
     return sources
 
 
-def _refuse_summary(path: Path | None, target: Folder, manifest: Manifest) -> None:
+def _refuse_summary(path: Path | None, target: Folder, manifest: Manifest, work: Work) -> None:
     """Refuses a file for the summary that is or may become one of DEST's."""
     if path is None or not isinstance(target, LocalFolder):
         return
     place = os.path.join(os.path.realpath(path.parent), path.name)  # noqa: PTH118
-    own = {*OWN_NAMES, *manifest.claims}
+    own = {*OWN_NAMES, *work.claims}
     for row in manifest.rows.values():
         own |= {row.result or "", row.index or ""}
     if os.path.relpath(place, target.real_place()) in own:
@@ -238,23 +209,11 @@ def _open_engine(arguments: argparse.Namespace) -> Iterator[tuple[Engine, int]]:
         ray_engine.disconnect()
 
 
-def _tell_of_books(manifest: Manifest, work: Work) -> None:
+def _tell_of_books(manifest: Manifest) -> None:
     if not manifest.has_lock:
         complain("l3: the disk of DEST has no locks: run no other l3 convert on it meanwhile")
     if manifest.ignored:
-        complain(
-            f"l3: lines of {MANIFEST_NAME} that are no rows of results in DEST, passed over: "
-            f"{manifest.ignored}"
-        )
-    _tell_of_strays(work.strays)
-
-
-def _tell_of_strays(names: Sequence[str]) -> None:
-    if names:
-        complain(
-            f"l3: files in DEST that {MANIFEST_NAME} has no row of; a run that was killed may have "
-            f"left them, and they stay: {_counted_names(names)}"
-        )
+        complain(f"l3: lines of {MANIFEST_NAME} that are no rows, ignored: {manifest.ignored}")
 
 
 def _settle_gone(gone: Sequence[Row], manifest: Manifest, work: Work, *, remove: bool) -> None:
@@ -279,17 +238,6 @@ def _tell_of_gone(gone: Sequence[Row], *, would_remove: bool = False) -> None:
         complain(f"... and {len(gone) - _SHOWN_GONE} more")
 
 
-def _tell_of_left_out(work: Work) -> None:
-    if work.left_out:
-        names = _counted_names(work.left_out)
-        complain(f"l3: files left out, with names that l3 convert has for its own: {names}")
-
-
-def _tell_of_replaced(names: Sequence[str], what: str) -> None:
-    if names:
-        complain(f"l3: results {what}: {_counted_names(names)}")
-
-
 def _counted_names(names: Sequence[str]) -> str:
     return f"{len(names)} ({', '.join(names[:_FEW])}{', ...' * (len(names) > _FEW)})"
 
@@ -297,7 +245,7 @@ def _counted_names(names: Sequence[str]) -> str:
 def _preview(work: Work, labels: Sequence[str]) -> int:
     """Says what would be done; gives the exit code."""
     count = sum(len(job.files) for job in work.jobs)
-    found = list(progress(preview(work.jobs, work.foreseen), count))
+    found = list(progress(preview(work.jobs), count))
     new = [each for each in found if not each.is_done and not each.failure]
     done = sum(each.is_done and not each.failure for each in found)
     size = sum(each.source_bytes for each in new)
@@ -310,12 +258,9 @@ def _preview(work: Work, labels: Sequence[str]) -> int:
     if stored:
         print(f"their images by format: {stored_text(stored)}")
     palettes = sum(each.choices.palettes for each in new)
-    _tell_of_palettes(palettes, "would become", labels, work)
+    _tell_of_palettes(palettes, "would become", labels)
     names = Counter(Path(name).suffix.lower() for name in work.names)
     say(unread_images(names, "that would be copied as they are"))
-    _tell_of_left_out(work)
-    newer = "that may be replaced, since their sources are others than before, or newer"
-    _tell_of_replaced([*work.taken], newer)
     failures = [each.failure for each in found if each.failure is not None] + work.failures
     failures += [failure for each in found for failure in each.choices.failures]
     tell_failures(failures)
@@ -373,7 +318,6 @@ def _apart(rows: Sequence[Row], work: Work) -> tuple[list[Row], list[Row]]:
 def _tell(
     summary: Summary,
     work: Work,
-    replaced: Sequence[str],
     options: Options,
     arguments: argparse.Namespace,
 ) -> int:
@@ -387,7 +331,7 @@ def _tell(
             print(f"nothing to do: {summary}", file=file)
         elif summary.kept or summary.failed:
             print(summary, file=file)
-        _tell_of_palettes(summary.total.expanded, "became", options.labels, work)
+        _tell_of_palettes(summary.total.expanded, "became", options.labels)
         unused = [name for name in arguments.labels if not summary.labels[name]]
         say(f"--labels {name!r} named no image" for name in unused)
         if summary.unindexed:
@@ -402,30 +346,22 @@ def _tell(
             )
         unread = unread_images(summary.others, "copied as they are")
         lines = [*(unread if arguments.to == "l3" else []), *_growth(summary, arguments)]
-        if arguments.coding is not None and (count := summary.others[".l3"]):
+        if arguments.to == "l3" and (count := summary.others[".l3"]):
             lines.append(f"L3 files copied as they are: {count}; for another coding {NOT_L3_FILES}")
-        if arguments.container is None:  # Else what is L3 already only changes its container.
-            lines += _nothing_found(summary, arguments.to)
+        lines += _nothing_found(summary, arguments.to)
         for line in lines:
             complain(f"l3: {line}")
-        _tell_of_left_out(work)
-        _tell_of_replaced(replaced, "replaced, since their sources are others than before")
         if work.links:
             complain(f"l3: links to folders not followed: {work.links}")
         if work.linked:
             complain(f"l3: links to files followed: {work.linked}")
-    fields = summary.fields() | {
-        "links_not_followed": work.links,
-        "results_replaced": len(replaced),
-    }
+    fields = summary.fields() | {"links_not_followed": work.links}
     return conclude(arguments, summary.failures, [], fields)
 
 
-def _tell_of_palettes(count: int, become: str, labels: Sequence[str], work: Work) -> None:
+def _tell_of_palettes(count: int, become: str, labels: Sequence[str]) -> None:
     if count:
         keeps = "--labels NAMES keeps the numbers of their entries"
-        if work.labels:
-            keeps += f"; an earlier run had --labels {', '.join(work.labels)}"
         what = "--labels names others" if labels else keeps
         complain(f"l3: palette images that {become} colours: {count}; {what}")
 
@@ -449,7 +385,11 @@ def _judge_names(work: Work, options: Options) -> None:
     Raises:
         UsageError: nothing is named, or L3 files are to be turned back and none is found.
     """
-    if options.to != "l3" and work.names and not may_hold_l3(work, options):
+    suffixes = {Path(name).suffix.lower() for name in work.names}
+    if suffixes == {".l3"} and options.to == "l3" and options.plan is None:
+        raise UsageError(f"all sources are L3 files already; for another coding {NOT_L3_FILES}")
+    may_be_l3 = not suffixes.isdisjoint({"", ".l3"}) or any(map(is_shard_name, work.names))
+    if options.to != "l3" and work.names and not may_be_l3:
         raise UsageError(
             f"no L3 file among {counted(len(work.names), 'file')}; --to {options.to} decodes L3 "
             "files: name the folder that has them as SOURCE"

@@ -18,11 +18,11 @@ from l3dali.console import Failure, printable, reason_of
 from l3dali.datasets.convert.contents import (
     Contents,
     find_places,
-    kinds_of_sources,
     sum_place,
 )
 from l3dali.datasets.convert.images import Options, has_image_suffix, renamed
 from l3dali.datasets.convert.job import FILES, OTHER
+from l3dali.datasets.convert.reader import kinds_of_sources
 from l3dali.datasets.convert.storage import (
     MANIFEST_NAME,
     RemoteFolder,

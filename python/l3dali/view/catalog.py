@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l3dali.console import reason_of
-from l3dali.datasets.convert.storage import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -99,7 +98,7 @@ class Catalog:
         if not path.is_dir():
             yield from self._entries_of_file(path, path.name, root)
             return
-        for folder, folders, names in walk(path, lambda error: self._note("", error)):
+        for folder, folders, names in os.walk(path, onerror=lambda error: self._note("", error)):
             folders.sort()
             for name in sorted(names):
                 if name.lower().endswith(_SUFFIXES):

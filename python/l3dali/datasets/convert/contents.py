@@ -20,14 +20,14 @@ from l3dali.console import (
     shortened,
 )
 from l3dali.datasets.convert.images import Options
-from l3dali.datasets.convert.job import FILES, TFRECORD, WEBDATASET, look_into
-from l3dali.datasets.convert.manifest import FAILED, Manifest, Row, index_name
+from l3dali.datasets.convert.manifest import FAILED, Manifest, Row
 from l3dali.datasets.convert.pipeline import sum_totals
-from l3dali.datasets.convert.storage import MANIFEST_NAME, Stored, hash_file, named_as, open_folder
-from l3dali.datasets.convert.work import find_sources, is_own_name, kind_of
+from l3dali.datasets.convert.reader import FILES, kinds_of_sources, look_into
+from l3dali.datasets.convert.storage import MANIFEST_NAME, Stored, hash_file, open_folder
+from l3dali.datasets.convert.work import find_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from l3dali import codec
     from l3dali.datasets.convert.images import Blob
@@ -69,7 +69,7 @@ class Places:
     Attributes:
         found: those to look into.
         failures: folders that cannot be listed, results that are gone, damaged manifests.
-        others: how many files were passed over, by suffix.
+        others: how many files were skipped, by suffix.
         links: links to folders, which are not followed.
         unconverted: sources that have failed and have no result, as manifests of whole folders say.
         is_converted: there are manifests, which may have no rows.
@@ -99,7 +99,6 @@ def find_places(arguments: Iterable[str]) -> Places:
         folder = open_folder(url)
         root = folder.real_place().rstrip("/")
         rows, unconverted = _rows_by_result(folder, files, places.failures)
-        files = named_as({*rows, *(row.index for row in rows.values())}, files, folder)
         places.is_converted |= bool(rows) or MANIFEST_NAME in files
         for name, kind in kinds_of_sources(folder, files).items():
             place = Place(url, files[name], kind, rows.get(name))
@@ -146,15 +145,6 @@ def _rows_by_result(
 def _seen_from_above(row: Row, prefix: str) -> Row:
     index = None if row.index is None else prefix + row.index
     return replace(row, source=prefix + row.source, result=f"{prefix}{row.result}", index=index)
-
-
-def kinds_of_sources(folder: Folder, files: Mapping[str, Stored]) -> dict[str, str]:
-    """The kind of each file by name, but for indexes of shards and what runs write themselves."""
-    kinds = {name: kind_of(folder, file) for name, file in files.items()}
-    indexes = {index_name(name) for name, kind in kinds.items() if kind in (WEBDATASET, TFRECORD)}
-    return {
-        name: kind for name, kind in kinds.items() if name not in indexes and not is_own_name(name)
-    }
 
 
 @dataclass
@@ -298,7 +288,7 @@ def sum_place(
     if row is None and place.kind == FILES and not (place.is_copy or contents.images or failures):
         failures.append(Failure(str(place), "not an L3 image"))
     if row is not None:
-        if hashes and digest != row.result_hash and not failures:  # damage is told of once
+        if hashes and digest != row.result_hash and not failures:  # Damage is reported once.
             reason = "its bytes are not those that l3 convert has written (SHA-256)"
             failures.append(Failure(str(place), reason))
         if hashes and (reason := _fault_of_index(place.folder, row)):

@@ -17,16 +17,10 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from l3dali.datasets.convert.children import Child, ChildDiedError, new_pool, take
-from l3dali.datasets.convert.job import (
-    FILES,
-    Job,
-    convert_each,
-    failed_rows,
-    is_in_process,
-    rest_of,
-)
+from l3dali.datasets.convert.job import Job, convert_each, failed_rows
 from l3dali.datasets.convert.limits import limited, why_ended
 from l3dali.datasets.convert.pipeline import Stopped
+from l3dali.datasets.convert.reader import FILES, is_in_process
 from l3dali.datasets.convert.storage import LocalFolder, open_folder
 
 if TYPE_CHECKING:
@@ -149,15 +143,10 @@ def run_local(jobs: Sequence[Job], workers: int, left: list[Row]) -> Iterator[li
     jobs = [replace(job, threads=threads) for job in jobs]
     if is_in_process(jobs[0].target, *(job.source for job in jobs)):
         for job in jobs:
-            converted = convert_each(job)
-            try:
-                for row in converted:
-                    left.append(row)
-                    yield [row]
-                    left.clear()
-            except BaseException:
-                left += rest_of(converted)
-                raise
+            for row in convert_each(job):
+                left.append(row)
+                yield [row]
+                left.clear()
         return
     yield from _run_in_processes(jobs, min(workers, len(jobs)), left)
 
@@ -222,15 +211,14 @@ def _work(job: Job) -> Iterator[list[Row]]:
 def _rows_of(job: Job) -> Iterator[list[Row]]:
     rows: list[Row] = []
     begin = time.monotonic()
-    converted = convert_each(job)
     try:
-        for row in converted:
+        for row in convert_each(job):
             rows.append(row)
             if time.monotonic() - begin > _ROWS_SECONDS:
                 yield rows
                 rows, begin = [], time.monotonic()
     except KeyboardInterrupt:
-        yield [*rows, *rest_of(converted)]
+        yield rows
         raise
     yield rows
 

@@ -35,10 +35,9 @@ SOURCE_FORMAT = "source"  # a target: each image in the format that it came from
 _OWN = "own format"  # what `--to source` chooses, before an image is read
 TARGETS = ("l3", "png", "tif", SOURCE_FORMAT)
 ON_ERROR = ("fail", "keep", "drop")
-CONTAINERS = ("tar", "zip")
 _LONGEST_LABELS = 1000  # as text in rows of the manifest
 HEAD_BYTES = 16  # enough for `format_of`
-MOST_NAME = 1000  # of the name of a field or column, its end: each of its values goes by it
+MOST_NAME = 1000  # characters at the end of a field's name, which each of its images gets
 
 _COMPARED_SAMPLES = 2**20
 # TIFFs in which GDAL has smaller copies, or a mask, of the image beside them: `0.tif.msk`
@@ -46,7 +45,6 @@ _BESIDE = re.compile(r"(\.ovr|\.[^./]+\.msk)\Z", re.IGNORECASE)
 _PLAN = " plan="
 _SUFFIXES = {"png": "png", JPEG: "jpg"}  # of formats but L3's
 _WRITTEN = frozenset(suffix[1:] for suffix in WRITERS)
-_RESULTS = _WRITTEN | {"l3", "jpg"}  # suffixes that results may have
 # Formats by suffix, the usual suffix of each first.
 _FORMATS = {
     **{"png": "png", "jpg": "jpeg", "jpeg": "jpeg", "tif": "tiff", "tiff": "tiff", "webp": "webp"},
@@ -60,7 +58,7 @@ _LOSSLESS_KEY, _LOSSY_KEY = "source_suffix", "lossy_source_suffix"
 
 @dataclass(frozen=True)
 class Options:
-    """What to make of images. Results depend on all up to `max_pixels`, `plan` and `container`.
+    """What to make of images. Results depend on all up to `max_pixels`, and `plan`.
 
     Attributes:
         to: one of `TARGETS`.
@@ -72,10 +70,8 @@ class Options:
         max_pixels: an image of more is not decoded.
         verify: decode each result and compare it with its source.
         plan: chooses the format of each image, in place of `coding`.
-        trust: do not decode images that stay as they are.
         careful: read each image in a process of its own, with limits by its header.
         worker_memory: bytes that a worker may take to read files of other formats.
-        container: what tar files and zip archives become: one of `CONTAINERS`; None: they stay.
     """
 
     to: str = "l3"
@@ -86,17 +82,15 @@ class Options:
     max_pixels: int = codec.DEFAULT_MAX_PIXELS
     verify: bool = True
     plan: Chooser | None = None
-    trust: bool = False
     careful: bool = False
     worker_memory: int = 2**32
-    container: str | None = None
 
     def is_labels(self, *names: str) -> bool:
         """Whether `labels` name the image, by one of its names."""
         return bool(self.labels_of(*names))
 
     def labels_of(self, *names: str) -> list[str]:
-        """Those of `labels` that name the image; `*` in a pattern passes over `/` too."""
+        """Those of `labels` that name the image; `*` in a pattern matches `/` too."""
         ends, lengths, patterns = self._labels
         found = {name[-length:] for name in names for length in lengths} & ends
         found.update(each for each in patterns for name in names if fnmatchcase(name, each))
@@ -131,7 +125,6 @@ class Options:
                 *encoding,
                 f"labels={labels}",
                 f"on-error={self.on_error} max-pixels={self.max_pixels}",
-                *([f"container={self.container}"] if self.container else []),
             ]
         )
 
@@ -180,7 +173,7 @@ class Outcome:
         labels: the kind of an image that `--labels` names, such as `gray of 16 bits`; else "".
         failure: why there is no result.
         transient: why another run may have another result: "memory" if there was too little of it,
-            "package" if one is missing, "trusted" if it was not decoded.
+            "package" if one is missing.
     """
 
     format: str
@@ -248,21 +241,6 @@ def result_names(name: str, options: Options) -> list[str]:
     return [*names, name] if options.plan is not None or not is_image else names
 
 
-def in_container(name: str, container: str | None) -> str:
-    """The name of the result for a shard, where tar files and zip archives become `container`."""
-    suffix = name[-4:].lower()
-    is_other = suffix in (".tar", ".zip") and container and suffix != f".{container}"
-    return f"{name[:-4]}.{container}" if is_other else name
-
-
-def is_result_name(name: str, source: str) -> bool:
-    """Whether a result for the file `source` may have this name, under any options."""
-    stem = renamed(source, "")
-    return name in (source, *(in_container(source, each) for each in CONTAINERS)) or (
-        name.startswith(stem) and name[len(stem) :].lower() in _RESULTS
-    )
-
-
 class Choice(NamedTuple):
     """What an image is to be stored as; under a plan, what that has gone by.
 
@@ -271,7 +249,6 @@ class Choice(NamedTuple):
 
     stored_as: str = UNKNOWN
     group: str = ""
-    area: int = 0
     instead: str = ""
 
 
@@ -289,11 +266,11 @@ def choose_format(blob: Blob, options: Options) -> Choice:
     group = options.plan.group_of(blob.data, header, labels=options.is_labels(*blob.names))
     area = header.width * header.height
     (chosen,) = options.plan.choose([Seen(blob.place, group, len(blob.data), area)])
-    return Choice(chosen, group, area)
+    return Choice(chosen, group)
 
 
 def foresee_format(blob: Blob, options: Options) -> tuple[str | None, str]:
-    """As `choose_format`, but None for what is no image; and what the header has against it.
+    """As `choose_format`, but None if it is not an image; and the error of its header.
 
     The format is `UNKNOWN` then.
     """
@@ -334,9 +311,8 @@ def convert_image(
         if choice.stored_as == JPEG and lossy_format(blob.data) is not None:
             choice = choice._replace(instead=SOURCE)
         if SOURCE in (choice.stored_as, choice.instead):
-            if not options.trust:  # Damage is found now, or in training.
-                look()
-            return Outcome(name, size, choice, transient="trusted" if options.trust else "")
+            look()  # Damage is found now, or in training.
+            return Outcome(name, size, choice)
         if options.to == "l3":
             picture = look()
             if choice.stored_as == JPEG and not fits_jpeg(picture):

@@ -4,82 +4,46 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import re
-import tempfile
-import time
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, NamedTuple
 
 from l3dali import __version__
-from l3dali.console import Failure, add_failure, shortened
-from l3dali.datasets.convert import arrow, crossing, parquet, tar, tfrecord, zip_archive
-from l3dali.datasets.convert.children import (
-    ChildDiedError,
-    borrowed,
-    new_pool,
-)
-from l3dali.datasets.convert.choosing import SOURCE
+from l3dali.datasets.convert import tfrecord
 from l3dali.datasets.convert.images import (
     HEAD_BYTES,
     Blob,
     Options,
-    becomes_colours,
-    foresee_format,
-    in_container,
     may_be_image,
     renamed,
     result_names,
 )
-from l3dali.datasets.convert.limits import (
-    is_limited,
-    limited,
-    reason_of,
-    report_progress,
-    why_ended,
-)
+from l3dali.datasets.convert.limits import reason_of
 from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Row, index_name
-from l3dali.datasets.convert.pipeline import Choices, ImagePool, Stopped, Totals
+from l3dali.datasets.convert.pipeline import ImagePool, Totals
+from l3dali.datasets.convert.reader import FILES as FILES
+from l3dali.datasets.convert.reader import OTHER as OTHER
+from l3dali.datasets.convert.reader import SEEKED, SHARDS, foresee, seekable
+from l3dali.datasets.convert.reader import read_blobs as read_blobs
 from l3dali.datasets.convert.storage import (
     CHUNK_BYTES,
     MANIFEST_NAME,
     HashedReader,
     HashedWriter,
-    LocalFolder,
-    RemoteFolder,
     Stored,
     hash_file,
-    naming,
     open_folder,
 )
-from l3dali.signatures import L3_SIGNATURE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
+    from l3dali.datasets.convert.images import Outcome
+    from l3dali.datasets.convert.pipeline import Choices
     from l3dali.datasets.convert.storage import Folder
 
-WEBDATASET, TFRECORD, PARQUET, FILES = "webdataset", "tfrecord", "parquet", "files"
-ARROW, ZIP = "arrow", "zip"
-OTHER = "other"  # of a row: a copy
 
-_STREAMED: dict[str, Any] = {WEBDATASET: tar, TFRECORD: tfrecord}  # read from start to end
-_SEEKED: dict[str, Any] = {PARQUET: parquet, ARROW: arrow, ZIP: zip_archive}  # read in any order
-SHARDS = _STREAMED | _SEEKED  # modules by kind
-_IN_PROCESS = re.compile(r"(^|::)memory:")  # storage that other processes do not see
-# Who writes a shard that becomes one of another kind.
-_CROSSINGS: dict[tuple[str, str | None], Callable[..., str | None]] = {
-    (ZIP, "tar"): crossing.write_tar,
-    (WEBDATASET, "zip"): crossing.write_zip,
-}
-
-_idle = new_pool()  # that read
 _LEAST_MOST_BYTES, _MOST_TIMES = 2**32, 64  # of a result: that many, or times its source
-
-
-def is_in_process(*urls: str) -> bool:
-    """Whether other processes do not see one of these folders."""
-    return any(map(_IN_PROCESS.search, urls))
 
 
 @dataclass(frozen=True)
@@ -92,13 +56,9 @@ class Job:
         target: the folder for the results.
         files: one shard, or files that are each converted alone.
         options: what to make of images.
-        previous: rows of earlier results that may still hold: sources whose stamp has changed,
-            and maybe not their bytes.
+        previous: by source, rows of earlier results that are there.
         threads: for the images of a shard.
-        crowded: files that get no result whose name was not foreseen: another's may have it.
-        earlier: files with a sound result of an earlier run, and the hashes of what it was made of:
-            it stays if they have changed, and are damaged now, or no images or shards.
-        strangers: files in the place of results that no run is known to have written.
+        unknown: files of DEST that the manifest does not know, in the place of results.
     """
 
     kind: str
@@ -108,9 +68,7 @@ class Job:
     options: Options
     previous: dict[str, Row] = field(default_factory=dict)
     threads: int = 1
-    crowded: Collection[str] = ()
-    earlier: Mapping[str, str] = field(default_factory=dict)
-    strangers: Collection[str] = ()
+    unknown: Collection[str] = ()
 
     @property
     def bytes(self) -> int:
@@ -118,49 +76,23 @@ class Job:
         return sum(file.size for file in self.files)
 
 
-def convert_each(
-    job: Job,
-    is_stopped: Callable[[], bool] | None = None,
-    announce: Callable[[Row], None] | None = None,
-) -> Generator[Row]:
+def convert_each(job: Job, is_stopped: Callable[[], bool] | None = None) -> Iterator[Row]:
     """Converts the files of a job here; yields each row as soon as its result has appeared.
 
     Args:
         job: what to do.
         is_stopped: asked now and then; the work ends with `Stopped` when it returns True.
-        announce: gets the row of each result just before it appears. Among a job's `previous` such
-            rows keep what has appeared from being published again.
     """
     told: set[str] = set()
-    begun: dict[str, Row] = {}  # Copies are made ahead of their turn.
-
-    def note(row: Row) -> None:
-        if announce is not None:
-            announce(row)
-        begun[row.source] = row
-
     try:
-        for row in _convert_each(job, is_stopped, note):
-            yield row
+        for row in _convert_each(job, is_stopped):
             told.add(row.source)
-            begun.pop(row.source, None)
+            yield row
     except Exception as error:  # Nothing that a job raises ends the others.
         yield from (row for row in failed_rows(job, reason_of(error)) if row.source not in told)
-    except (KeyboardInterrupt, Stopped):  # maybe between a result and its row
-        yield from (row for row in begun.values() if _has_appeared(row, job.target))
-        raise
 
 
-def rest_of(rows: Generator[Row]) -> Iterator[Row]:
-    """Of a `convert_each` that is to end: the rows of what has appeared and it has not yielded."""
-    with contextlib.suppress(Stopped, StopIteration):
-        yield rows.throw(Stopped())
-        yield from rows
-
-
-def _convert_each(
-    job: Job, is_stopped: Callable[[], bool] | None, announce: Callable[[Row], None]
-) -> Iterator[Row]:
+def _convert_each(job: Job, is_stopped: Callable[[], bool] | None) -> Iterator[Row]:
     source, target = open_folder(job.source), open_folder(job.target)
     files: list[Stored] = []
     for file in job.files:
@@ -170,27 +102,10 @@ def _convert_each(
         else:
             yield row
     if job.kind == FILES:
-        rest = replace(job, files=tuple(files))
-        yield from _convert_files(rest, source, target, is_stopped, announce)
+        yield from _convert_files(replace(job, files=tuple(files)), source, target, is_stopped)
         return
     for file in files:
-        yield _convert_shard(job, file, source, target, is_stopped, announce)
-
-
-def _has_appeared(row: Row, target: str) -> bool:
-    """Whether the result that a row announces is there: what takes long to tell is made anew."""
-    folder = open_folder(target)
-    if row.result_stamp or row.result is None or not isinstance(folder, LocalFolder):
-        return bool(row.result_stamp)  # Buckets may not answer.
-    with contextlib.suppress(OSError):
-        found = folder.stat(row.result)
-        if found is not None and found.size == row.result_bytes < _SOON_HASHED_BYTES:
-            row.result_stamp = found.stamp
-            return hash_file(folder, row.result) == row.result_hash
-    return False
-
-
-_SOON_HASHED_BYTES = 2**26
+        yield _convert_shard(job, file, source, target, is_stopped)
 
 
 def failed_rows(job: Job, reason: str) -> list[Row]:
@@ -199,165 +114,50 @@ def failed_rows(job: Job, reason: str) -> list[Row]:
     return [replace(_new_row(job, file, kind), reason=reason) for file in job.files]
 
 
+def may_be_done(row: Row, options: Options) -> bool:
+    """Whether a row counts under these options, but for the choices of another plan."""
+    if row.status == FAILED or row.transient:
+        return False
+    return row.options == options.identity or options.differs_in_plan(row.options)
+
+
 def confirmed(
     job: Job, file: Stored, source: Folder, target: Folder, foreseen: Choices | None = None
 ) -> Row | None:
     """The row of an earlier result, if the bytes of source and result are still those.
 
-    `foreseen` is what `foresee` says of the file, if somebody has asked.
+    `foreseen` is what `foresee` says of the file, if the caller knows it.
     """
     row = job.previous.get(file.name)
-    if row is None or row.result is None or row.status == FAILED:
+    if row is None or row.result is None or not may_be_done(row, job.options):
         return None
     try:
         result = target.stat(row.result)
         index = None if row.index is None else target.stat(row.index)
-        if row.index is not None and index is None:
+        if not (
+            _is_same(source, file, row.source_bytes, row.source_stamp, row.source_hash)
+            and _is_same(target, result, row.result_bytes, row.result_stamp, row.result_hash)
+            and (row.index is None or _is_same(target, index, 0, row.index_stamp, row.index_hash))
+        ):
             return None
-        if result is None or (file.size, result.size) != (row.source_bytes, row.result_bytes):
-            return None
-        judged = [
-            (source, file, row.source_stamp, row.source_hash),
-            (target, result, row.result_stamp, row.result_hash),
-        ]
-        if index is not None and row.index_hash:
-            judged.append((target, index, row.index_stamp, row.index_hash))
-        for folder, found, stamp, digest in judged:
-            is_known = found.stamp != "" and found.stamp == stamp
-            if not is_known and hash_file(folder, found.name) != digest:
-                return None
         if row.options != job.options.identity:
             choices = foresee(job, file.name) if foreseen is None else foreseen
             if row.choices != choices.hexdigest():
                 return None
-    except Exception:  # Containers raise anything; who converts the file says it.
+    except Exception:  # Containers raise anything; the conversion will report it.
         return None
-    return replace(
-        row,
-        options=job.options.identity,
-        source_stamp=file.stamp,
-        result_stamp=result.stamp,
-        index_stamp="" if index is None else index.stamp,
-    )
+    new = replace(row, options=job.options.identity, source_stamp=file.stamp)
+    new.result_stamp = "" if result is None else result.stamp
+    new.index_stamp = "" if index is None else index.stamp
+    return new
 
 
-def foresee(job: Job, name: str) -> Choices:
-    """What the images of one of a job's files are to be stored as, without decoding them.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it is damaged.
-    """
-    choices = Choices()
-    for blob in read_blobs(job, name):
-        chosen, reason = foresee_format(blob, job.options)
-        if reason:
-            place = name if job.kind == FILES else f"{name}: {shortened(blob.place)}"
-            add_failure(choices.failures, Failure(place, shortened(reason)), name)
-        if chosen is not None:
-            choices.add(chosen)
-            choices.palettes += chosen != SOURCE and becomes_colours(blob, job.options)
-    return choices
-
-
-def read_blobs(job: Job, name: str) -> Iterator[Blob]:
-    """Reads what may be images in one of the files of a job.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it is damaged.
-    """
-    for found in _read(job.source, name, job.kind, job.options):
-        if not isinstance(found, str):
-            yield from found
-        del found
-
-
-def look_into(
-    url: str, name: str, kind: str, options: Options, look: Callable[[Blob], object]
-) -> str:
-    """Shows what may be images in a file, and reads all of it; gives the SHA-256 of its bytes.
-
-    Args:
-        url: of the folder that the file is in.
-        name: of the file.
-        kind: of the file, as a job has it.
-        options: what is an image.
-        look: gets each image.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it is damaged.
-    """
-    digest = ""
-    for found in _read(url, name, kind, options, whole=True):
-        if isinstance(found, str):
-            digest = found
-        else:
-            for blob in found:
-                look(blob)
-        del found
-    return digest
-
-
-def _read(
-    url: str, name: str, kind: str, options: Options, *, whole: bool = False
-) -> Iterator[Sequence[Blob] | str]:
-    """Yields what may be images, some at a time; of the whole file the SHA-256 in the end.
-
-    Shards are read in a process with limits.
-    """
-    arguments = url, name, kind, options, whole
-    if kind == FILES or is_in_process(url) or is_limited():
-        yield from _read_here(*arguments)
-        return
-    try:
-        with borrowed(_idle) as reader:
-            for found in reader.each(_read_apart, *arguments):
-                yield found
-                del found
-    except ChildDiedError as error:
-        raise ValueError(why_ended(error)) from None
-
-
-def _read_apart(
-    url: str, name: str, kind: str, options: Options, whole: bool
-) -> Iterator[Sequence[Blob] | str]:
-    with limited(options.worker_memory):
-        yield from _read_here(url, name, kind, options, whole)
-
-
-def _read_here(
-    url: str, name: str, kind: str, options: Options, whole: bool
-) -> Iterator[Sequence[Blob] | str]:
-    folder = open_folder(url)
-    with folder.open(name, whole=whole) as opened, contextlib.ExitStack() as stack:
-        reader = HashedReader(opened, folder.place(name))
-        entries: Any = ()
-        if kind == FILES:
-            head = reader.read(HEAD_BYTES)
-            if may_be_image(name, head, options):
-                yield [Blob(name, reader.read(head=head), name)]
-        elif kind in _SEEKED:
-            file = stack.enter_context(_seekable(opened, reader, folder)) if whole else opened
-            entries = _SEEKED[kind].read_entries(file, options)
-        else:
-            entries = _STREAMED[kind].read_entries(reader, options)
-        for entry in entries:
-            yield entry.blobs
-            report_progress()
-            del entry
-        if whole:
-            while kind not in _SEEKED and reader.read(CHUNK_BYTES):
-                pass
-            yield reader.hexdigest()
-
-
-def shard_results(name: str, kind: str, options: Options) -> list[str]:
-    """The name of the result for a shard, and that of its index if such results have one."""
-    result = in_container(name, options.container)
-    has_index = result.lower().endswith(tar.SUFFIXES) or kind == TFRECORD
-    return [result, index_name(result)] if has_index else [result]
+def _is_same(folder: Folder, found: Stored | None, size: int, stamp: str, digest: str) -> bool:
+    """Whether a file is as it was; a `size` of 0 is unknown."""
+    if found is None or (size and found.size != size):
+        return False
+    is_known = found.stamp != "" and found.stamp == stamp
+    return is_known or hash_file(folder, found.name) == digest
 
 
 def _new_row(job: Job, file: Stored, kind: str) -> Row:
@@ -376,36 +176,27 @@ def _convert_shard(
     source: Folder,
     target: Folder,
     is_stopped: Callable[[], bool] | None,
-    announce: Callable[[Row], None],
 ) -> Row:
-    start = time.perf_counter()
     row = _new_row(job, file, job.kind)
-    result, *index_names = shard_results(file.name, job.kind, job.options)
-    write_entries = _CROSSINGS.get(
-        (job.kind, job.options.container), SHARDS[job.kind].write_entries
-    )
+    write_entries = SHARDS[job.kind].write_entries
     pool = ImagePool(job.options, job.threads, is_stopped=is_stopped)
 
-    def write(writer: HashedWriter) -> tuple[str, bytes] | None:
+    def write(writer: HashedWriter) -> bytes | None:
         with source.open(file.name, whole=True) as opened:
             reader = HashedReader(opened, source.place(file.name), file.size)
-            if job.kind in _SEEKED:
-                with _seekable(opened, reader, source) as seekable:
-                    index = write_entries(seekable, writer, pool)
+            if job.kind in SEEKED:
+                with seekable(opened, reader, source) as file_to_seek:
+                    index = write_entries(file_to_seek, writer, pool)
             else:
                 index = write_entries(reader, writer, pool)
             _check_length(reader, file)
             row.source_hash = reader.hexdigest()
-            _count(row, pool.totals)
-            row.seconds = time.perf_counter() - start
-            if index is None or not index_names:
-                return None
-            return index_names[0], index.encode("utf-8", "surrogateescape")
+        _count(row, pool.totals)
+        return None if index is None else index.encode("utf-8", "surrogateescape")
 
-    _publish(row, job, source, target, result, announce, write)
+    _publish(row, job, source, target, file.name, write)
     if row.reason:
         _count(row, pool.totals)
-    row.seconds = time.perf_counter() - start
     return row
 
 
@@ -415,164 +206,84 @@ def _publish(
     source: Folder,
     target: Folder,
     name: str,
-    announce: Callable[[Row], None],
-    write: Callable[[HashedWriter], tuple[str, bytes] | None],
+    write: Callable[[HashedWriter], bytes | None],
 ) -> None:
     """Writes a row's result, which appears when `write` has written it.
 
-    If that returns name and bytes of an index, it appears right behind the result: what ends the
-    upload of that leaves both as they were. Whatever fails is told in the row: other results go on.
+    The index that `write` may return appears just before the result: if it cannot be written, both
+    stay as they were. Failures are in the row, and other results go on.
     """
-    index: tuple[str, bytes] | None = None
-    before: Stored | None = None
-    is_there = False
+    has_index = False
     try:
         mode = source.mode(row.source)
-        with contextlib.ExitStack() as behind:
-            with target.publish(name, mode) as file:
-                most = max(_LEAST_MOST_BYTES, _MOST_TIMES * row.source_bytes)
-                writer = HashedWriter(file, target.place(name), most)
-                index = write(writer)
-                row.result_bytes, row.result_hash = writer.bytes, writer.hexdigest()
-                if name in job.strangers:
-                    ours = {row.result_hash: row.result_bytes, row.source_hash: row.source_bytes}
-                    _check_is_ours(target, name, ours, may_be_l3=job.options.to == "l3")
-                if index is not None:
-                    row.index, data = index
-                    target.stat(row.index)  # A folder or a pipe in its place is an error.
-                    if isinstance(target, RemoteFolder):
-                        target.forget(name)  # Listings may have other stamps.
-                    before = target.stat(name)
-                    index_file = behind.enter_context(target.publish(row.index, mode))
+        with target.publish(name, mode) as file:
+            most = max(_LEAST_MOST_BYTES, _MOST_TIMES * row.source_bytes)
+            writer = HashedWriter(file, target.place(name), most)
+            index = write(writer)
+            row.result_bytes, row.result_hash = writer.bytes, writer.hexdigest()
+            _check_is_known(job, target, name, row.result_bytes, row.result_hash)
+            if index is not None:
+                writer.flush()
+                row.index = index_name(name)
+                with target.publish(row.index, mode) as index_file:
                     writer = HashedWriter(index_file, target.place(row.index))
-                    writer.write(data)
-                    writer.flush()  # A full disk says so before the shard appears.
+                    writer.write(index)
                     row.index_hash = writer.hexdigest()
-                    if row.index in job.strangers:
-                        _check_is_ours(target, row.index, {row.index_hash: len(data)})
-                row.status, row.result = DONE, name
-                announce(row)
-            is_there = True
+                    _check_is_known(job, target, row.index, writer.bytes, row.index_hash)
+                has_index = True
+        row.status, row.result = DONE, name
+        with contextlib.suppress(Exception):  # A later run reads what has no stamp.
+            row.result_stamp = _stamp_of(target, name)
+            row.index_stamp = _stamp_of(target, row.index)
     except BaseException as error:
-        if index is not None and row.result is not None and not is_there:
-            with contextlib.suppress(Exception):  # The answer may be what is missing.
-                is_there = target.stat(name) not in (None, before)
-        is_whole = False
-        if is_there and index is not None:  # An interrupt does not wait for another upload.
-            is_timely = isinstance(error, Exception) or isinstance(target, LocalFolder)
-            is_whole = is_timely and _is_index_written(target, *index, mode)
-            if not is_whole:
-                with contextlib.suppress(Exception):
-                    target.remove(index[0])  # of the shard before
+        if has_index and row.result is None:
+            with contextlib.suppress(Exception):
+                target.remove(row.index or "")  # The shard that is there has another.
         if not isinstance(error, Exception):
             raise
-        if not is_whole:
-            _fail(row, error)
-            row.result = name if is_there else None
-            row.index, row.index_hash = None, ""
-    finally:
-        if is_there:
-            _stamp(row, target)
+        _fail(row, error)
 
 
-def _stamp(row: Row, target: Folder) -> None:
-    """Stamps save reading results in later runs: a bucket that does not answer ends nothing."""
-    with contextlib.suppress(Exception):
-        result = target.stat(row.result or "")
-        row.result_stamp = result.stamp if result is not None else ""
-        index = None if row.index is None else target.stat(row.index)
-        row.index_stamp = index.stamp if index is not None else ""
+def _stamp_of(folder: Folder, name: str | None) -> str:
+    found = None if name is None else folder.stat(name)
+    return "" if found is None else found.stamp
 
 
-def _is_index_written(target: Folder, name: str, data: bytes, mode: int) -> bool:
-    """Writes the index of a shard that is there, once more."""
-    with contextlib.suppress(Exception):
-        with target.publish(name, mode) as file:
-            file.write(data)
-        return True
-    return False
-
-
-def _check_is_ours(
-    target: Folder, name: str, ours: Mapping[str, int], *, may_be_l3: bool = False
-) -> None:
-    """Refuses to replace a file of other bytes than a run that was killed leaves.
-
-    `ours` has their hashes, and how many they are. Any L3 file may be one.
-    """
-    found = ""
+def _check_is_known(job: Job, target: Folder, name: str, size: int, digest: str) -> None:
+    """Refuses to replace a file that the manifest does not know, unless it has the same bytes."""
+    if name not in job.unknown:
+        return
     with contextlib.suppress(OSError):  # It may be a link to nothing, or a pipe.
-        there = target.stat(name)
-        if there is not None and may_be_l3 and name.endswith(".l3"):
-            with target.open(name) as opened:
-                if opened.read(len(L3_SIGNATURE)) == L3_SIGNATURE:
-                    return
-        if there is not None and there.size in ours.values():
-            found = hash_file(target, name)
-    if found not in ours:
-        raise _is_no_result(target.place(name))
+        found = target.stat(name)
+        if found is not None and found.size == size and hash_file(target, name) == digest:
+            return
+    raise _is_in_the_way(target.place(name))
 
 
-def _is_no_result(place: str) -> FileExistsError:
+def _is_in_the_way(place: str) -> FileExistsError:
     return FileExistsError(
-        f"{place} is there, and {MANIFEST_NAME} has no row of it: an interrupted run may have left "
-        "it, or somebody else; move or remove it"
+        f"{place} exists, and {MANIFEST_NAME} does not know it: move or remove it (an interrupted "
+        "run with other options may have left it)"
     )
 
 
 def _fail(row: Row, error: Exception) -> None:
-    row.status, row.result = FAILED, None
-    row.reason = reason_of(error)
+    row.status, row.result, row.index, row.index_hash = FAILED, None, None, ""
+    row.reason, row.pixels_hash = reason_of(error), ""
     row.error_number = (isinstance(error, OSError) and error.errno) or 0
     if isinstance(error, MemoryError):
         row.error_number = errno.ENOMEM
 
 
-@contextlib.contextmanager
-def _seekable(opened: BinaryIO, reader: HashedReader, source: Folder) -> Iterator[BinaryIO]:
-    """The file to be read in any order, once all of it has been hashed.
-
-    What is not local is downloaded, to be read from the bucket once.
-    """
-    if isinstance(source, LocalFolder):
-        while reader.read(CHUNK_BYTES):
-            pass
-        opened.seek(0)
-        yield opened
-        return
-    with tempfile.TemporaryFile() as copy:
-        while chunk := reader.read(CHUNK_BYTES):
-            with naming(tempfile.gettempdir()):
-                copy.write(chunk)
-        with naming(tempfile.gettempdir()):
-            copy.seek(0)
-        yield copy
-
-
-def _copy(
-    row: Row, job: Job, file: Stored, reader: HashedReader, head: bytes, writer: HashedWriter
-) -> None:
-    """Copies a file whose `head` has been read."""
-    while head:
-        writer.write(head)
-        head = reader.read(CHUNK_BYTES)
-    _check_length(reader, file)
-    row.source_hash = reader.hexdigest()
-    if _has_changed(job, row):
-        raise ValueError(_IS_NONE)
-
-
-_IS_NONE = "it was an image or a shard, and is none now; if so, remove its result"
-
-
-def _has_changed(job: Job, row: Row) -> bool:
-    """Whether a file has a sound result, of other bytes."""
-    return job.earlier.get(row.source, row.source_hash) != row.source_hash
-
-
 def _check_length(reader: HashedReader, file: Stored) -> None:
     if reader.bytes != file.size:
         raise OSError(f"{reader.bytes} of {file.size} bytes could be read; it has changed?")
+
+
+def _was_sound(job: Job, row: Row) -> bool:
+    """Whether an earlier run converted other bytes of this file. That result is worth keeping."""
+    old = job.previous.get(row.source)
+    return old is not None and old.pixels_hash != "" and old.source_hash != row.source_hash
 
 
 def _count(row: Row, totals: Totals) -> None:
@@ -588,11 +299,11 @@ def _count(row: Row, totals: Totals) -> None:
 # Single files.
 
 
-@dataclass
-class _Loaded:
-    """A file of a folder: as a blob if it may be an image, else already copied."""
+class _Loaded(NamedTuple):
+    """A file of a folder; with its data, if it may be an image."""
 
     row: Row
+    file: Stored
     blobs: Sequence[Blob] = ()
 
     @property
@@ -602,74 +313,90 @@ class _Loaded:
 
 
 def _convert_files(
-    job: Job,
-    source: Folder,
-    target: Folder,
-    is_stopped: Callable[[], bool] | None,
-    announce: Callable[[Row], None],
+    job: Job, source: Folder, target: Folder, is_stopped: Callable[[], bool] | None
 ) -> Iterator[Row]:
     if not job.files:
         return
-    # One image fails alone here, whatever is to be done with it.
+    # One image fails alone here, whatever becomes of it then.
     options = replace(job.options, on_error="keep")
     per_image = job.threads if len(job.files) == 1 else 1
     pool = ImagePool(options, max(1, job.threads // per_image), per_image, is_stopped)
-    started = time.perf_counter()
-    for loaded, outcomes in pool.convert(_load_files(job, source, target, announce)):
-        row = loaded.row
-        if row.kind != "image" or row.reason:
-            yield row
-            continue
-        totals = Totals()
-        data, name = loaded.blobs[0].data, row.source
-        outcome = outcomes[0]
-        if outcome is None:
-            row.kind = OTHER
-            row.reason = _IS_NONE if _has_changed(job, row) else ""
-        else:
-            totals.add(loaded.blobs[0], outcome, options)
-            row.group, row.area = outcome.choice.group, outcome.choice.area
-            if outcome.data is not None:
-                data, name = outcome.data, renamed(name, outcome.suffix)
-                if row.source in job.crowded and name not in result_names(row.source, options):
-                    row.reason = f"another file may be {name}, which its result would be"
-            elif outcome.failed and (job.options.on_error == "fail" or _has_changed(job, row)):
-                row.reason = outcome.failure
-            elif outcome.failed and job.options.on_error == "drop":
-                row.status = DROPPED
-        _count(row, totals)
-        if not row.reason and row.status != DROPPED:
-            _publish(
-                row, job, source, target, name, announce, partial(HashedWriter.write, data=data)
-            )
-            if row.reason:
-                row.pixels_hash = ""
-        row.seconds = time.perf_counter() - started
-        del loaded, outcomes, outcome, data
+    for loaded, outcomes in pool.convert(_load_files(job, source)):
+        row, outcome = loaded.row, outcomes[0] if outcomes else None
+        if not row.reason:
+            try:
+                _convert_file(job, loaded, outcome, source, target)
+            except Exception as error:
+                _fail(row, error)
+            except BaseException:
+                if row.result is not None:  # It has appeared.
+                    yield row
+                raise
+        del loaded, outcomes, outcome
         yield row
-        started = time.perf_counter()
 
 
-def _load_files(
-    job: Job, source: Folder, target: Folder, announce: Callable[[Row], None]
-) -> Iterator[_Loaded]:
+def _convert_file(
+    job: Job, loaded: _Loaded, outcome: Outcome | None, source: Folder, target: Folder
+) -> None:
+    row, file = loaded.row, loaded.file
+    name, data = row.source, loaded.blobs[0].data if loaded.blobs else b""
+    if outcome is None:
+        row.kind = OTHER
+        copy = partial(_copy, job, row, file, source)
+        _publish(row, job, source, target, name, copy)
+        return
+    totals = Totals()
+    totals.add(loaded.blobs[0], outcome, job.options)
+    row.group = outcome.choice.group
+    if outcome.data is not None:
+        data, name = outcome.data, renamed(name, outcome.suffix)
+        _check_is_free(job, row, target, name)
+    elif outcome.failed and (job.options.on_error == "fail" or _was_sound(job, row)):
+        row.reason = outcome.failure
+    elif outcome.failed and job.options.on_error == "drop":
+        row.status = DROPPED
+    _count(row, totals)
+    if not row.reason and row.status != DROPPED:
+        _publish(row, job, source, target, name, partial(HashedWriter.write, data=data))
+
+
+def _check_is_free(job: Job, row: Row, target: Folder, name: str) -> None:
+    """Refuses a name that only the data of an image have given, if another file has it."""
+    if name in result_names(row.source, job.options):
+        return
+    old = job.previous.get(row.source)
+    if (old is None or old.result != name) and target.stat(name) is not None:
+        raise _is_in_the_way(target.place(name))
+
+
+def _copy(job: Job, row: Row, file: Stored, source: Folder, writer: HashedWriter) -> None:
+    with source.open(file.name, whole=True) as opened:
+        reader = HashedReader(opened, source.place(file.name), file.size)
+        while chunk := reader.read(CHUNK_BYTES):
+            writer.write(chunk)
+        _check_length(reader, file)
+    row.source_hash = reader.hexdigest()
+    if _was_sound(job, row):
+        raise ValueError("it was an image or a shard, and is none now; if so, remove its result")
+
+
+def _load_files(job: Job, source: Folder) -> Iterator[_Loaded]:
     for file in job.files:
         row = _new_row(job, file, OTHER)
+        blobs: list[Blob] = []
         try:
-            with source.open(file.name, whole=True) as opened:
+            with source.open(file.name) as opened:
                 reader = HashedReader(opened, source.place(file.name), file.size)
                 head = reader.read(HEAD_BYTES)
-                if tfrecord.may_be_shard(file.name) and tfrecord.is_tfrecord(head, file.size):
-                    raise ValueError("a TFRecord that was not known for one: try again")
+                if tfrecord.may_be_shard(file.name) and tfrecord.is_tfrecord(head):
+                    raise ValueError("a TFRecord that could not be read before: try again")
                 if may_be_image(file.name, head, job.options):
                     row.kind = "image"
-                    data = reader.read(head=head)
+                    blobs = [Blob(file.name, reader.read(head=head), file.name)]
                     _check_length(reader, file)
                     row.source_hash = reader.hexdigest()
-                    yield _Loaded(row, [Blob(file.name, data, file.name)])
-                    continue
-                copy = partial(_copy, row, job, file, reader, head)
-                _publish(row, job, source, target, file.name, announce, copy)
         except Exception as error:
             _fail(row, error)
-        yield _Loaded(row)
+        yield _Loaded(row, file, blobs)
+        del blobs

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from l3dali.console import Failure, megabytes
 from l3dali.datasets.convert.children import Child, ChildDiedError
-from l3dali.datasets.convert.job import FILES, confirmed, foresee, is_in_process, read_blobs
+from l3dali.datasets.convert.job import confirmed
 from l3dali.datasets.convert.limits import limited, reason_of, report_progress, why_ended
 from l3dali.datasets.convert.pipeline import Choices, ImagePool, sum_totals
+from l3dali.datasets.convert.reader import FILES, foresee, is_in_process, read_blobs
 from l3dali.datasets.convert.storage import open_folder
 from l3dali.errors import UsageError
 from l3dali.images.lossy import lossy_format
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from l3dali.datasets.convert.images import Blob
     from l3dali.datasets.convert.job import Job
@@ -45,22 +46,16 @@ class Preview:
     is_shard: bool = False
 
 
-def preview(jobs: Sequence[Job], foreseen: Mapping[str, str]) -> Iterator[Preview]:
-    """Reads the sources of jobs, and asks what their images would be stored as.
-
-    Args:
-        jobs: of the run.
-        foreseen: by source, the format of an image that need not be read for that.
-    """
+def preview(jobs: Sequence[Job]) -> Iterator[Preview]:
+    """Reads the sources of jobs, and asks what their images would be stored as."""
     for job in jobs:
-        known = {file.name: foreseen[file.name] for file in job.files if file.name in foreseen}
         if is_in_process(job.source, job.target):
-            yield from _preview(job, known)
+            yield from _preview(job)
         while job.files and not is_in_process(job.source, job.target):
             count = 0
             child = Child()
             try:
-                for found in child.each(_preview_apart, job, known):
+                for found in child.each(_preview_apart, job):
                     yield found
                     count += 1
                 break
@@ -73,21 +68,18 @@ def preview(jobs: Sequence[Job], foreseen: Mapping[str, str]) -> Iterator[Previe
                 child.end(kill=True)
 
 
-def _preview_apart(job: Job, foreseen: Mapping[str, str]) -> Iterator[Preview]:
+def _preview_apart(job: Job) -> Iterator[Preview]:
     with limited(job.options.worker_memory):
-        yield from _preview(job, foreseen)
+        yield from _preview(job)
 
 
-def _preview(job: Job, foreseen: Mapping[str, str]) -> Iterator[Preview]:
+def _preview(job: Job) -> Iterator[Preview]:
     folders = open_folder(job.source), open_folder(job.target)
     for file in job.files:
         found = Preview(file.size, is_shard=job.kind != FILES)
         try:
-            if file.name in foreseen:
-                found.choices.add(foreseen[file.name])
-            else:
-                found.choices = foresee(job, file.name)
-                found.is_done = confirmed(job, file, *folders, found.choices) is not None
+            found.choices = foresee(job, file.name)
+            found.is_done = confirmed(job, file, *folders, found.choices) is not None
         except UsageError:
             raise
         except Exception as error:  # Containers raise anything.

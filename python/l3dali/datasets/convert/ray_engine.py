@@ -19,8 +19,9 @@ import l3dali
 from l3dali.console import counted, say
 from l3dali.datasets.convert.children import new_pool
 from l3dali.datasets.convert.engine import EngineError, convert_in_worker
-from l3dali.datasets.convert.job import Job, failed_rows, is_in_process
+from l3dali.datasets.convert.job import Job, failed_rows
 from l3dali.datasets.convert.pipeline import Stopped
+from l3dali.datasets.convert.reader import is_in_process
 from l3dali.datasets.convert.storage import LOCK_NAME, LocalFolder, open_folder
 from l3dali.errors import UsageError, needs
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import html
+import io
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
@@ -18,17 +18,17 @@ from l3dali.console import (
     speed,
     unnamed,
 )
-from l3dali.datasets.convert import tar
 from l3dali.datasets.convert.choosing import SOURCE
-from l3dali.datasets.convert.job import OTHER, SHARDS
 from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Row
 from l3dali.datasets.convert.pipeline import FormatTotals, sum_totals
+from l3dali.datasets.convert.reader import OTHER, SHARDS, WEBDATASET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 HEADERS = ("format", "images", "pixels", "source", "result", "ratio")
 _LISTED_FAILURES = 1000  # on the page; the manifest has all of them
+_PAGE_COLUMNS = 120
 
 
 @dataclass
@@ -159,7 +159,7 @@ def summarize(new: Iterable[Row], kept: Iterable[Row], seconds: float) -> Summar
                 summary.others[PurePosixPath(row.source).suffix.lower()] += 1
             if row.kind in SHARDS and not row.stored and not row.failures:
                 summary.imageless.append(row.source)
-            is_tar = row.result is not None and row.result.lower().endswith(tar.SUFFIXES)
+            is_tar = row.kind == WEBDATASET and row.status == DONE
             summary.unindexed += is_tar and row.index is None
             summary.stored.update(row.stored)
             summary.label_kinds.update(row.label_kinds)
@@ -181,64 +181,22 @@ def stored_text(stored: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in ordered)
 
 
-def make_page(summary: Summary, title: str, to: str) -> str:
-    """A page with bars of the sizes, the table, the speed and the failures."""
+def make_page(summary: Summary, title: str) -> str:
+    """A page of HTML: the summary, the table and the failures."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
-    def row(cells: Iterable[str], tag: str = "td") -> str:
-        return f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)}</tr>\n"
-
-    title = html.escape(printable(title))
+    console = Console(file=io.StringIO(), record=True, width=_PAGE_COLUMNS)
+    table = Table(*HEADERS, title=Text(printable(title)), caption=Text(str(summary)))
+    for cells in summary.table():
+        table.add_row(*map(Text, cells))
+    console.print(table)
     listed = summary.failures[:_LISTED_FAILURES]
-    failures = "".join(
-        f"<li>{html.escape(printable(f'{failure.path}: {failure.reason}'))}</li>\n"
-        for failure in listed
-    )
     failed = count_failures(summary.failures)
-    more = failed - count_failures(listed)
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<title>{title}</title>
-<style>
-body {{ font-family: sans-serif; margin: 2em; max-width: 60em; }}
-td, th {{ text-align: right; padding: 0.2em 0.8em; }}
-td:first-child, th:first-child {{ text-align: left; }}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
-<p>{html.escape(str(summary))}; failures: {failed}</p>
-{_bars(summary.formats, to)}
-<table>
-{row(HEADERS, "th")}{"".join(map(row, summary.table()))}</table>
-{f"<h2>Failures</h2><ul>{failures}</ul>" if failures else ""}
-{f"<p>and {more} more, in the manifest</p>" if more > 0 else ""}
-</body>
-</html>
-"""
-
-
-_WIDTH, _BAR, _LINE, _LABELS = 640, 18, 24, 90
-
-
-def _bars(formats: Mapping[str, FormatTotals], to: str) -> str:
-    """Bytes before and after, by format, as bars."""
-    bars = [
-        bar
-        for name, one in sorted(formats.items())
-        for bar in ((name, one.source_bytes, "#999"), (to.upper(), one.result_bytes, "#47a"))
-    ]
-    largest = max((size for _, size, _ in bars), default=0) or 1
-    lines = []
-    for y, (label, size, color) in zip(range(0, _LINE * len(bars), _LINE), bars, strict=True):
-        width = max(1, round((_WIDTH - 2 * _LABELS) * size / largest))
-        lines.append(
-            f'<text x="0" y="{y + 13}">{html.escape(label)}</text>'
-            f'<rect x="{_LABELS}" y="{y}" width="{width}" height="{_BAR}" fill="{color}"/>'
-            f'<text x="{_LABELS + width + 6}" y="{y + 13}">{megabytes(size)}</text>\n'
-        )
-    return (
-        f'<svg width="{_WIDTH}" height="{_LINE * len(bars)}" font-size="13" role="img" '
-        f'aria-label="bytes before and after">\n{"".join(lines)}</svg>'
-    )
+    console.print(Text(f"failures: {failed}"))
+    for failure in listed:
+        console.print(Text(printable(f"{failure.path}: {failure.reason}")))
+    if more := failed - count_failures(listed):
+        console.print(Text(f"and {more} more, in the manifest"))
+    return console.export_html()

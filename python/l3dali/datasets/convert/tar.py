@@ -7,7 +7,6 @@ headers of its own (mode, owner and time are lost), and its reader drops them.
 from __future__ import annotations
 
 import copy
-import math
 import posixpath
 import re
 import struct
@@ -15,14 +14,13 @@ import tarfile
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from l3dali.datasets.convert.images import HEAD_BYTES, Blob, has_image_suffix, may_be_image, renamed
 from l3dali.datasets.convert.storage import CHUNK_BYTES, naming
-from l3dali.datasets.convert.tar_headers import MAX_PAX_KEYS, HeaderLimits, TarError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from l3dali.datasets.convert.images import Options, Outcome
     from l3dali.datasets.convert.pipeline import ImagePool
@@ -32,14 +30,17 @@ SUFFIXES = (".tar",)
 
 _BLOCK = tarfile.BLOCKSIZE
 _MOST_PADDING = 2**20  # behind the last member; tapes have such records
-SPOOLED_BYTES = 8 * 2**20  # a member that is no image and larger than this waits on disk
+_SPOOLED_BYTES = 8 * 2**20  # a member that is no image and larger than this waits on disk
 _SMALL_BYTES = 2**16  # of a member that is written at once
-_MAX_HEADER_BYTES = 2**24
 _NAMES = "utf-8", "surrogateescape"  # any bytes, kept as they are
 _USTAR_NAME_BYTES = tarfile.LENGTH_PREFIX + 1 + tarfile.LENGTH_NAME
 _HEADER_EXTENSIONS = b"xXLK"
 _GLOBAL_HEADER = b"g"
 _OF_ONE_MEMBER = re.compile(r"path|linkpath|size|GNU\.sparse\..*|SCHILY\.realsize")  # pax keys
+
+
+class TarError(ValueError):
+    """A tar file that is damaged or cannot be converted."""
 
 
 @dataclass
@@ -90,20 +91,13 @@ def read_entries(source: HashedReader, options: Options) -> Iterator[Member]:
         while tar.offset and (info := tar.next()) is not None:
             tar.members = []  # type: ignore[attr-defined]  # tarfile would keep them all.
             member = _read_member(file, tar, info, options)
-            # Members share the keys of all, which tarfile changes in place.
             if not shared or _global_headers(member.header)[0]:
-                shared = dict(tar.pax_headers)
-                if len(shared) > MAX_PAX_KEYS:
-                    raise TarError(f"more than {MAX_PAX_KEYS} keys of all members")
-                if key := next(filter(_OF_ONE_MEMBER.fullmatch, shared), None):
-                    raise TarError(f"a pax header that gives all members one {key}")
+                shared = dict(tar.pax_headers)  # which tarfile changes in place
             member.global_pax = shared
             yield member
             del member
     except tarfile.TarError as error:
         raise TarError(f"not a whole tar file: {error}") from error
-    except RecursionError:  # tarfile calls itself for each header that describes the next.
-        raise TarError("a damaged tar file: too many headers for one member") from None
     end = file.take()
     if not end:
         raise TarError("a truncated tar file: it has no end mark")
@@ -121,7 +115,7 @@ def read_entries(source: HashedReader, options: Options) -> Iterator[Member]:
 
 
 class _Info(tarfile.TarInfo):
-    """What tarfile makes of a header; of usual ones in less time."""
+    """tarfile's reader of headers, which takes less time for usual ones."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Info:
@@ -138,11 +132,7 @@ class _Info(tarfile.TarInfo):
                     texts = [field.decode(encoding, errors) for field in fields[7:10]]
                     info.linkname, info.uname, info.gname = texts
                     return info
-        info = super().frombuf(buf, encoding, errors)
-        if buf[345:346] != b"\0" and _is_gnu(buf) and info.type not in tarfile.GNU_TYPES:
-            times = bytes(buf[345:500]).partition(b"\0")[0]  # A folder stands there in ustar.
-            info.name = info.name.removeprefix(times.decode(encoding, errors) + "/")
-        return info
+        return super().frombuf(buf, encoding, errors)
 
 
 def _is_gnu(header: bytes | bytearray) -> bool:
@@ -165,23 +155,20 @@ def _read_member(
     size = tar.offset - file.tell()
     name = info.name
     is_plain = info.isreg() and not info.issparse()
-    # Of other kinds, sparse files say, what their size means is their own matter.
-    length = info.size if is_plain else size
+    length = info.size if is_plain else size  # Sizes of other kinds have meanings of their own.
     if size < 0 or (is_plain and size != length + -length % _BLOCK):
         raise TarError(f"{name}: a damaged header")
-    if is_plain and length and name.endswith("/"):
-        raise TarError(f"{name}: a file with the name of a folder")
     head = _read_whole(file, min(length, _BLOCK), name)
     if (info.islnk() or info.issym()) and has_image_suffix(info.linkname, options):
         raise TarError(f"{name}: a link to an image, {info.linkname}; make it a file")
-    if info.issparse() and _is_sparse_image(info, head[:HEAD_BYTES], options):
+    if info.issparse() and has_image_suffix(name, options):
         raise TarError(f"{name}: an image that is a sparse member; pack it without --sparse")
     blobs: list[Blob] = []
     rest: BinaryIO | None = None
     if is_plain and may_be_image(name, head[:HEAD_BYTES], options):
         data = _read_whole(file, length, name, head)
         blobs.append(Blob(name, data, name))
-    elif length <= SPOOLED_BYTES:
+    elif length <= _SPOOLED_BYTES:
         data = _read_whole(file, length, name, head)
     else:
         data, rest = head, tempfile.TemporaryFile()  # noqa: SIM115 (closed when written)
@@ -196,13 +183,6 @@ def _read_member(
     return Member(info, header, data, rest, padding, {}, blobs)
 
 
-def _is_sparse_image(info: tarfile.TarInfo, head: bytes, options: Options) -> bool:
-    parts: Any = info.sparse or [(0, 0)]
-    is_start = parts[0][0] == 0
-    is_l3 = info.name.lower().endswith(".l3")
-    return is_l3 or may_be_image(info.name, head if is_start else b"", options)
-
-
 def _read_whole(file: _Recorder, size: int, name: str, head: bytes = b"") -> bytes:
     """The next bytes, up to `size` of them together with the `head` that was read before."""
     data = file.read_data(size - len(head), head)
@@ -212,18 +192,17 @@ def _read_whole(file: _Recorder, size: int, name: str, head: bytes = b"") -> byt
 
 
 class _Recorder:
-    """What tarfile needs of a file that is read once; keeps what was read last."""
+    """The part of a file that tarfile needs, read once; keeps what was read last."""
 
     def __init__(self, source: HashedReader) -> None:
         self._source = source
         self._record: list[bytes] = []
-        self._limits = HeaderLimits(_MAX_HEADER_BYTES)
 
     def read(self, size: int) -> bytes:
-        self._limits.expect(size)
+        if size < 0:
+            raise TarError("a damaged tar file: a header of a negative size")
         data = self._source.read(size)
         self._record.append(data)
-        self._limits.judge(data)
         return data
 
     def read_data(self, size: int, head: bytes) -> bytes:
@@ -239,202 +218,126 @@ class _Recorder:
         """What was read since the last call."""
         data = b"".join(self._record)
         self._record.clear()
-        self._limits.begin_member()
         return data
 
 
 def write_entries(source: HashedReader, target: HashedWriter, pool: ImagePool) -> str | None:
     """Converts a tar file; returns the text of its DALI index, None if that cannot name all."""
-    writer = Writer(target, pool.options)
+    writer = _Writer(target, pool.options)
     for member, outcomes in pool.convert(read_entries(source, pool.options)):
         writer.add(member, outcomes[0] if outcomes else None)
         del member, outcomes
     return writer.finish()
 
 
-class Writer:
-    """Writes members; with `drop` it holds back those of a sample until all are known."""
+class _Writer:
+    """Writes members; with `drop` it holds those of a sample until all are known."""
 
     def __init__(self, target: HashedWriter, options: Options) -> None:
         self._target = target
-        self._options = options
-        self._key: str | None = None
-        self._indexed_key: str | None = None  # of the index's last line
+        self._drops = options.on_error == "drop"
+        self._key: str | None = None  # of the sample
+        self._held: list[tuple[Member, Outcome | None, str]] = []
         self._names: set[str] = set()  # of the sample
-        self._sources: dict[str, str] = {}  # by the places of all that has been written
+        self._places: dict[str, str] = {}  # sources by the places of what has been written
+        self._moved: set[str] = set()  # sources that are gone, or have another place
         self._links: dict[str, str] = {}  # by where they lead
-        self._dropped: set[str] = set()  # places
-        # Of the sample:
-        self._sample_places: list[tuple[str, str]] = []  # new ones, and those of the sources
-        self._sample_links: dict[str, str] = {}
-        self._held: tempfile.SpooledTemporaryFile[bytes] | None = None
-        self._parts: list[tuple[str, int, int, str]] = []  # suffix, offset, size, name
-        # Of what lies between its members: where it is held, and the headers before and with it.
-        self._between: list[tuple[int, int, dict[str, str], dict[str, str]]] = []
-        self._is_dropped = False
-        self._clash = ""  # of names
-        # Pax headers of all members: where the sample ends, the last one that was kept, and the
-        # last that was dropped, if it came later.
-        self._shared: dict[str, str] = {}
-        self._kept: dict[str, str] = {}
-        self._lost: dict[str, str] = {}
-        self._lines: list[list[str]] | None = []  # the parts of each
-        self._data_at = 0  # of the last member, in what it was written to
+        self._lines: list[list[str]] | None = []  # the words of each line of the index
+        self._line_key: str | None = None  # of the last line
 
     def add(self, member: Member, outcome: Outcome | None) -> None:
-        name = new_name = member.info.name
-        is_dropped = outcome is not None and outcome.failed and self._options.on_error == "drop"
-        if outcome is not None and (is_dropped or outcome.data is not None):
-            new_name = renamed(name, outcome.suffix)
+        new_name = member.info.name
+        if outcome is not None and (outcome.data is not None or self._fails(outcome)):
+            new_name = renamed(new_name, outcome.suffix)
         # An image without a suffix has got one, and with it a place in a sample.
         key, suffix = split_name(new_name)
-        is_between = _is_between(member.info)
-        if not self._names if is_between else key != self._key or not suffix:
+        if not _is_between(member.info) and (key != self._key or not suffix):
             self._end_sample()
-            self._key = key
-        if not is_between and not suffix:
-            self._indexed_key = None
-        before, self._shared = self._shared, member.global_pax
-        if is_dropped:
-            if is_between:
-                self._dropped.add(posixpath.normpath(name))
-                self._output().write(_global_headers(member.header)[0])
-                return
-            self._is_dropped = True
-        links = self._links if is_between else self._sample_links
-        place, source = posixpath.normpath(new_name), posixpath.normpath(name)
-        if is_between:
-            self._take_place(place, source)
-        else:
-            self._sample_places.append((place, source))
-        if member.info.isfile() and suffix:
-            if new_name in self._names and not self._clash:
-                self._clash = f"two members of one sample would both be {new_name}: rename one"
-            self._names.add(new_name)
-        if member.info.islnk() or member.info.issym():
-            folder = posixpath.dirname(name) if member.info.issym() else ""
-            leads_to = posixpath.normpath(posixpath.join(folder, member.info.linkname))
-            links[leads_to] = name
-        begin = self._held.tell() if self._held is not None else 0
-        if outcome is None or outcome.data is None:
-            self._write(member.header, member.data, member.rest, member.padding)
-            size = member.info.size
-        else:
-            size = len(outcome.data)
-            header = _new_header(member, new_name, size)
-            self._write(header, outcome.data, None, bytes(-size % _BLOCK))
-        if is_between and self._held is not None:
-            self._between.append((begin, self._held.tell(), before, self._shared))
-        elif member.info.isfile() and suffix:
-            self._parts.append((split_name(new_name)[1], self._data_at, size, new_name))
+            self._key = key if suffix else None
+            self._line_key = self._line_key if suffix else None
+        self._held.append((member, outcome, new_name))
+        if not self._drops:
+            self._write_held()
 
     def finish(self) -> str | None:
         """Writes the end mark; returns the index."""
         self._end_sample()
-        for new_name, name in self._sources.items() if self._links else ():
-            if new_name != name and (link := self._links.get(name)):
-                raise TarError(f"{link}: a link to an image, {name}; make it a file")
-        for name in sorted(self._dropped & self._links.keys()):
-            raise TarError(f"{self._links[name]}: a link to {name}, whose sample is dropped")
+        for name in sorted(self._moved & self._links.keys()):
+            raise TarError(f"{self._links[name]}: a link to {name}, which is converted or dropped")
         end = 2 * _BLOCK
         self._target.write(bytes(end + -(self._target.bytes + end) % tarfile.RECORDSIZE))
         if self._lines is None:
             return None
-        lines = (" ".join(parts) for parts in self._lines)
+        lines = (" ".join(words) for words in self._lines)
         return "".join(f"{line}\n" for line in [f"v1.2 {len(self._lines)}", *lines])
 
-    def _write(self, header: bytes, data: bytes, rest: BinaryIO | None, padding: bytes) -> None:
-        output = self._output()
-        at = self._target.bytes if self._held is None else self._held.tell()
-        self._data_at = at + len(header)
-        if rest is None and len(data) < _SMALL_BYTES:  # A call costs more than the copy.
-            output.write(header + data + padding)
-            return
-        output.write(header)
-        output.write(data)
-        if rest is not None:
-            with rest:
-                _copy(rest, output)
-        output.write(padding)
-
-    def _output(self) -> _Writable:
-        if self._options.on_error != "drop":
-            return self._target
-        if self._held is None:
-            self._held = tempfile.SpooledTemporaryFile(SPOOLED_BYTES)  # noqa: SIM115
-        return self._held
-
     def _end_sample(self) -> None:
-        if not self._is_dropped:
-            for place, source in self._sample_places:
-                self._take_place(place, source)
-            if self._clash:
-                raise TarError(self._clash)
-        base = 0
-        if self._held is not None:
-            if self._is_dropped:
-                for begin, end, before, after in self._between:
-                    self._write_lost(before)
-                    self._held.seek(begin)
-                    _copy(self._held, self._target, end - begin)
-                    self._kept = after
-                self._lost = self._shared
-            else:
-                self._write_lost(self._lost)
-                self._kept, self._lost = self._shared, {}
-                base = self._target.bytes
-                self._held.seek(0)
-                _copy(self._held, self._target)
-            self._held.close()
-            self._held = None
-        if self._parts and not self._is_dropped and self._lines is not None:
-            words = [
-                word
-                for suffix, offset, size, name in self._parts
-                for word in (suffix, str(base + offset), str(size), name)
-            ]
-            # The index separates by blanks, so it has no words for names with blanks.
-            if any(word.split() != [word] for word in words):
-                self._lines = None
-            elif self._key == self._indexed_key:  # A link was between.
-                self._lines[-1].append(" ".join(words))
-            else:
-                self._lines.append([" ".join(words)])
-                self._indexed_key = self._key
-        if self._is_dropped:
-            self._dropped.update(source for _, source in self._sample_places)
-        else:
-            self._links |= self._sample_links
-        self._sample_places, self._sample_links = [], {}
-        self._parts, self._names, self._between, self._is_dropped = [], set(), [], False
-        self._clash = ""
+        self._write_held()
+        self._names.clear()
 
-    def _take_place(self, place: str, source: str) -> None:
-        if (other := self._sources.setdefault(place, source)) != source:
+    def _write_held(self) -> None:
+        held, self._held = self._held, []
+        is_dropped = any(
+            self._fails(each) and not _is_between(member.info) for member, each, _ in held
+        )
+        for member, outcome, new_name in held:
+            if self._fails(outcome) or (is_dropped and not _is_between(member.info)):
+                self._moved.add(posixpath.normpath(member.info.name))
+                self._target.write(_global_headers(member.header)[0])  # They are of all members.
+            else:
+                self._write(member, outcome, new_name)
+
+    def _fails(self, outcome: Outcome | None) -> bool:
+        """Whether a sample goes, because an image of it has failed."""
+        return self._drops and outcome is not None and outcome.failed
+
+    def _write(self, member: Member, outcome: Outcome | None, new_name: str) -> None:
+        info, name = member.info, member.info.name
+        place, source = posixpath.normpath(new_name), posixpath.normpath(name)
+        key, suffix = split_name(new_name)
+        is_indexed = suffix != "" and info.isfile() and not _is_between(info)
+        other = self._places.setdefault(place, source)
+        if other != source or (is_indexed and new_name in self._names):
             raise TarError(f"{other} and {source} would both be {place}: rename one")
+        if place != source:
+            self._moved.add(source)
+        if info.islnk() or info.issym():
+            folder = posixpath.dirname(name) if info.issym() else ""
+            self._links[posixpath.normpath(posixpath.join(folder, info.linkname))] = name
+        header, data, padding = member.header, member.data, member.padding
+        if outcome is not None and outcome.data is not None:
+            data = outcome.data
+            header = _new_header(member, new_name, len(data))
+            padding = bytes(-len(data) % _BLOCK)
+        at = self._target.bytes + len(header)
+        if member.rest is None and len(data) < _SMALL_BYTES:  # A call costs more than the copy.
+            self._target.write(header + data + padding)
+        else:
+            self._target.write(header)
+            self._target.write(data)
+            if member.rest is not None:
+                with member.rest as rest:
+                    while chunk := rest.read(CHUNK_BYTES):
+                        self._target.write(chunk)
+            self._target.write(padding)
+        if is_indexed:
+            size = info.size if data is member.data else len(data)
+            self._names.add(new_name)
+            self._add_to_index(key, [suffix, str(at), str(size), new_name])
 
-    def _write_lost(self, lost: Mapping[str, str]) -> None:
-        """Writes headers of all members that went with a dropped sample."""
-        if new := {key: text for key, text in lost.items() if self._kept.get(key) != text}:
-            self._target.write(tarfile.TarInfo.create_pax_global_header(new))
-
-
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-
-class _Writable(Protocol):
-    def write(self, data: bytes, /) -> object: ...
-
-
-def _copy(source: _Readable, target: _Writable, size: float = math.inf) -> None:
-    while chunk := source.read(int(min(size, CHUNK_BYTES))):
-        target.write(chunk)
-        size -= len(chunk)
+    def _add_to_index(self, key: str, words: list[str]) -> None:
+        # The index separates by blanks, so it cannot have names with blanks.
+        if self._lines is None or any(word.split() != [word] for word in words):
+            self._lines = None
+        elif key == self._line_key:  # maybe behind a link
+            self._lines[-1] += words
+        else:
+            self._lines.append(words)
+            self._line_key = key
 
 
 def _is_between(info: tarfile.TarInfo) -> bool:
-    """Whether DALI passes over a member, amid a sample too; links with its key belong to one."""
+    """Whether DALI skips a member, also amid a sample; links with its key belong to one."""
     is_hidden = posixpath.basename(info.name).startswith(".")
     return is_hidden or info.isdir() or not (info.isfile() or split_name(info.name)[1])
 
@@ -467,11 +370,8 @@ def _new_header(member: Member, name: str, size: int) -> bytes:
     has_pax = any(header in b"xX" for header in last)
     is_gnu = _is_gnu(member.header[-_BLOCK:])
     format: Literal[0, 1, 2] = tarfile.USTAR_FORMAT
-    # For longer names tobuf would try each folder.
-    if has_pax or (
-        not is_gnu and len(encoded) > _USTAR_NAME_BYTES
-    ):  # tobuf would try all its folders
-        format = tarfile.PAX_FORMAT
+    if has_pax or (not is_gnu and len(encoded) > _USTAR_NAME_BYTES):
+        format = tarfile.PAX_FORMAT  # In ustar, tobuf would try all folders of the name.
     elif is_gnu:
         format = tarfile.GNU_FORMAT
     try:

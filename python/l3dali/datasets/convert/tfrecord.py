@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from l3dali.console import shortened
 from l3dali.datasets.convert.images import HEAD_BYTES, MOST_NAME, Blob, may_be_image
-from l3dali.errors import UsageError, needs
+from l3dali.errors import needs
 from l3dali.signatures import format_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ _SHARD_OF_MANY = re.compile(r"-\d{5}-of-\d{5}$")
 _HEADER = struct.Struct("<QI")  # length, its checksum
 _CRC = struct.Struct("<I")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
-_MAX_IMAGES = 2**16  # of a record
 
 
 class TFRecordError(ValueError):
@@ -41,21 +40,16 @@ def may_be_shard(name: str) -> bool:
     return _SHARD_OF_MANY.search(name) is not None
 
 
-def is_tfrecord(head: bytes, size: int = 0) -> bool:
+def is_tfrecord(head: bytes) -> bool:
     """Whether a file that begins with these `HEAD_BYTES` is one of records.
 
     Raises:
-        UsageError: the package crc32c is missing, and a file of `size` bytes may be one.
+        UsageError: the package crc32c is missing.
     """
     if len(head) < _HEADER.size:
         return False
     length, crc = _HEADER.unpack_from(head)
-    try:
-        return masked_crc(_length_bytes(length)) == int(crc)
-    except UsageError:
-        if length + _HEADER.size + _CRC.size <= size:
-            raise
-        return False
+    return masked_crc(_length_bytes(length)) == int(crc)
 
 
 def masked_crc(data: bytes) -> int:
@@ -109,9 +103,10 @@ def read_entries(source: HashedReader, options: Options) -> Iterator[Record]:
             raise TFRecordError(f"a truncated file: it ends within record {number}")
         length, crc = _HEADER.unpack(head)
         if crc != masked_crc(_length_bytes(length)):
-            if number == 0 and head[:2] == b"\x1f\x8b":  # A length may begin with these, too.
-                raise TFRecordError("a compressed file; decompress it first")
-            raise TFRecordError(f"record {number}: its length is damaged, or this is no TFRecord")
+            hint = "; decompress it first" if number == 0 and head[:2] == b"\x1f\x8b" else ""
+            raise TFRecordError(
+                f"record {number}: its length is damaged, or this is no TFRecord{hint}"
+            )
         data = source.read(length)
         tail = source.read(_CRC.size)
         if len(data) < length or len(tail) < _CRC.size:
@@ -164,8 +159,6 @@ def _find_images(data: bytes, number: int, options: Options) -> Record:
     blobs: list[Blob] = []
     try:
         parts = _parse(data, 0, len(data), _EXAMPLE, "", number, options, blobs)
-    except TFRecordError:
-        raise
     except (IndexError, ValueError):  # not a message
         return Record(data, None, ())
     return Record(data, _Tree(b"", parts), blobs) if blobs else Record(data, None, ())
@@ -181,10 +174,7 @@ def _parse(
     options: Options,
     blobs: list[Blob],
 ) -> list[bytes | _Tree | int]:
-    """The parts of the message in `data[at:end]`; adds to `blobs` what may be images in it.
-
-    Of other fields nothing is kept: a record may have millions.
-    """
+    """The parts of the message in `data[at:end]`; adds to `blobs` what may be images in it."""
     kept_from = at
     if _KEY in schema.values():  # It may come after what it names.
         for tag, wire, _, value, stop in _fields(data, at, end):
@@ -200,8 +190,6 @@ def _parse(
         if isinstance(inside, str):
             if not may_be_image(key, data[value : min(stop, value + HEAD_BYTES)], options):
                 continue
-            if len(blobs) == _MAX_IMAGES:
-                raise TFRecordError(f"record {number}: more than {_MAX_IMAGES} images")
             found = [len(blobs)]
             blobs.append(Blob(key, data[value:stop], place))
         else:
@@ -262,7 +250,7 @@ def _rebuilt(record: Record, outcomes: Sequence[Outcome | None]) -> bytes:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of 7 bits a byte, as Thrift has it too, and its end."""
+    """A number of 7 bits a byte, and its end."""
     value = shift = 0
     while True:
         byte = data[at]

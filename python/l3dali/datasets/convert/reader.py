@@ -1,0 +1,224 @@
+"""Reads what may be images in files and shards; converts nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from l3dali.console import Failure, add_failure, shortened
+from l3dali.datasets.convert import arrow, parquet, tar, tfrecord, zip_archive
+from l3dali.datasets.convert.children import ChildDiedError, borrowed, new_pool
+from l3dali.datasets.convert.choosing import SOURCE
+from l3dali.datasets.convert.images import (
+    HEAD_BYTES,
+    Blob,
+    Options,
+    becomes_colours,
+    foresee_format,
+    may_be_image,
+)
+from l3dali.datasets.convert.limits import is_limited, limited, report_progress, why_ended
+from l3dali.datasets.convert.manifest import index_name
+from l3dali.datasets.convert.pipeline import Choices
+from l3dali.datasets.convert.storage import (
+    CHUNK_BYTES,
+    OWN_NAMES,
+    HashedReader,
+    LocalFolder,
+    Stored,
+    naming,
+    open_folder,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from l3dali.datasets.convert.job import Job
+    from l3dali.datasets.convert.storage import Folder
+
+WEBDATASET, TFRECORD, PARQUET, FILES = "webdataset", "tfrecord", "parquet", "files"
+ARROW, ZIP = "arrow", "zip"
+OTHER = "other"  # of a row: a copy
+
+STREAMED: dict[str, Any] = {WEBDATASET: tar, TFRECORD: tfrecord}  # read from start to end
+SEEKED: dict[str, Any] = {PARQUET: parquet, ARROW: arrow, ZIP: zip_archive}  # read in any order
+SHARDS = STREAMED | SEEKED  # modules by kind
+_IN_PROCESS = re.compile(r"(^|::)memory:")  # storage that other processes do not see
+
+_idle = new_pool()  # that read
+
+
+def is_in_process(*urls: str) -> bool:
+    """Whether other processes do not see one of these folders."""
+    return any(map(_IN_PROCESS.search, urls))
+
+
+def kind_of(folder: Folder, file: Stored) -> str:
+    """The kind of a job for the file."""
+    name = file.name.lower()
+    for kind, module in SHARDS.items():
+        if name.endswith(module.SUFFIXES):
+            return kind
+    if tfrecord.may_be_shard(name):
+        with contextlib.suppress(Exception), folder.open(file.name) as opened:  # Else a job fails.
+            if tfrecord.is_tfrecord(opened.read(HEAD_BYTES)):
+                return TFRECORD
+    return FILES
+
+
+def kinds_of_sources(folder: Folder, files: Mapping[str, Stored]) -> dict[str, str]:
+    """The kind of each file by name, without indexes of shards and files that runs write."""
+    kinds = {
+        name: kind_of(folder, file)
+        for name, file in files.items()
+        if name.rpartition("/")[2] not in OWN_NAMES
+    }
+    indexes = {index_name(name) for name, kind in kinds.items() if kind in (WEBDATASET, TFRECORD)}
+    return {name: kind for name, kind in kinds.items() if name not in indexes}
+
+
+def is_shard_name(name: str) -> bool:
+    """Whether a file of this name may be a shard."""
+    name = name.lower()
+    suffixes = [suffix for module in SHARDS.values() for suffix in module.SUFFIXES]
+    return name.endswith(tuple(suffixes)) or tfrecord.may_be_shard(name)
+
+
+def shard_results(name: str, kind: str) -> list[str]:
+    """The name of the result for a shard, and that of its index if such results have one."""
+    return [name, index_name(name)] if kind in (WEBDATASET, TFRECORD) else [name]
+
+
+def foresee(job: Job, name: str) -> Choices:
+    """What the images of one of a job's files are to be stored as, without decoding them.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is damaged.
+    """
+    choices = Choices()
+    for blob in read_blobs(job, name):
+        chosen, reason = foresee_format(blob, job.options)
+        if reason:
+            place = name if job.kind == FILES else f"{name}: {shortened(blob.place)}"
+            add_failure(choices.failures, Failure(place, shortened(reason)), name)
+        if chosen is not None:
+            choices.add(chosen)
+            choices.palettes += chosen != SOURCE and becomes_colours(blob, job.options)
+    return choices
+
+
+def read_blobs(job: Job, name: str) -> Iterator[Blob]:
+    """Reads what may be images in one of the files of a job.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is damaged.
+    """
+    for found in _read(job.source, name, job.kind, job.options):
+        if not isinstance(found, str):
+            yield from found
+        del found
+
+
+def look_into(
+    url: str, name: str, kind: str, options: Options, look: Callable[[Blob], object]
+) -> str:
+    """Shows what may be images in a file, and reads all of it; gives the SHA-256 of its bytes.
+
+    Args:
+        url: of the folder that the file is in.
+        name: of the file.
+        kind: of the file, as a job has it.
+        options: what is an image.
+        look: gets each image.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is damaged.
+    """
+    digest = ""
+    for found in _read(url, name, kind, options, whole=True):
+        if isinstance(found, str):
+            digest = found
+        else:
+            for blob in found:
+                look(blob)
+        del found
+    return digest
+
+
+def _read(
+    url: str, name: str, kind: str, options: Options, *, whole: bool = False
+) -> Iterator[Sequence[Blob] | str]:
+    """Yields what may be images, some at a time; of the whole file the SHA-256 in the end.
+
+    Shards are read in a process with limits.
+    """
+    arguments = url, name, kind, options, whole
+    if kind == FILES or is_in_process(url) or is_limited():
+        yield from _read_here(*arguments)
+        return
+    try:
+        with borrowed(_idle) as reader:
+            for found in reader.each(_read_apart, *arguments):
+                yield found
+                del found
+    except ChildDiedError as error:
+        raise ValueError(why_ended(error)) from None
+
+
+def _read_apart(
+    url: str, name: str, kind: str, options: Options, whole: bool
+) -> Iterator[Sequence[Blob] | str]:
+    with limited(options.worker_memory):
+        yield from _read_here(url, name, kind, options, whole)
+
+
+def _read_here(
+    url: str, name: str, kind: str, options: Options, whole: bool
+) -> Iterator[Sequence[Blob] | str]:
+    folder = open_folder(url)
+    with folder.open(name, whole=whole) as opened, contextlib.ExitStack() as stack:
+        reader = HashedReader(opened, folder.place(name))
+        entries: Any = ()
+        if kind == FILES:
+            head = reader.read(HEAD_BYTES)
+            if may_be_image(name, head, options):
+                yield [Blob(name, reader.read(head=head), name)]
+        elif kind in SEEKED:
+            file = stack.enter_context(seekable(opened, reader, folder)) if whole else opened
+            entries = SEEKED[kind].read_entries(file, options)
+        else:
+            entries = STREAMED[kind].read_entries(reader, options)
+        for entry in entries:
+            yield entry.blobs
+            report_progress()
+            del entry
+        if whole:
+            while kind not in SEEKED and reader.read(CHUNK_BYTES):
+                pass
+            yield reader.hexdigest()
+
+
+@contextlib.contextmanager
+def seekable(opened: BinaryIO, reader: HashedReader, source: Folder) -> Iterator[BinaryIO]:
+    """The file to be read in any order, once all of it has been hashed.
+
+    What is not local is downloaded, to be read from the bucket once.
+    """
+    if isinstance(source, LocalFolder):
+        while reader.read(CHUNK_BYTES):
+            pass
+        opened.seek(0)
+        yield opened
+        return
+    with tempfile.TemporaryFile() as copy:
+        while chunk := reader.read(CHUNK_BYTES):
+            with naming(tempfile.gettempdir()):
+                copy.write(chunk)
+        with naming(tempfile.gettempdir()):
+            copy.seek(0)
+        yield copy
