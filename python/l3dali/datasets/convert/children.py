@@ -66,6 +66,14 @@ class Child:
     """
 
     def __init__(self) -> None:
+        try:
+            self._start()
+        except OSError as error:
+            if error.errno == errno.EMFILE:
+                raise OSError(f"too many jobs at once (-j): {error.strerror}") from error
+            raise
+
+    def _start(self) -> None:
         _allow_open_files()
         self._connection, theirs = connection.Pipe()
         self._code: int | None = None  # once it has ended
