@@ -185,7 +185,8 @@ def test_a_reader_costs_its_image(
     assert done.returncode == 2
     assert "l3: 1 failed" in done.stderr
     assert "bad.bmp: the reader crashed (SIGSEGV)" in done.stderr
-    assert files_below(tmp_path / "d") == {"a.tar", "a.idx", "b.l3"}
+    left = temporaries(tmp_path / "d")  # of the process that crashed, until the next run
+    assert files_below(tmp_path / "d") - left == {"a.tar", "a.idx", "b.l3"}
     assert len(read_tar(tmp_path / "d" / "a.tar")) == 10
 
 
