@@ -152,11 +152,14 @@ def info(file: Source | Buffer) -> codec.Info:
             with Path(file).open("rb") as opened:
                 return read_info(opened)
         try:
-            return codec.info(memoryview(file))  # type: ignore[arg-type]
+            data = memoryview(file)  # type: ignore[arg-type]
         except TypeError:
             if hasattr(file, "read"):
                 return read_info(file)  # type: ignore[arg-type]
-        raise _type_error("info", file, ", nor bytes")
+            raise TypeError(
+                f"info takes bytes, a path, URL or file, not {type(file).__name__}"
+            ) from None
+        return codec.info(data)
 
 
 def read_info(file: SupportsRead[Any]) -> codec.Info:

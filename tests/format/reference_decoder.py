@@ -1010,7 +1010,7 @@ def _add_green(planes: Values, header: Header) -> Values:
 
 
 def main() -> int:
-    """Decodes a file to raw samples; returns the number of the Status, as `l3 conformance` asks."""
+    """Decodes a file to raw samples; returns the number of the Status, for tools/conformance.py."""
     source, target = map(Path, sys.argv[1:])
     try:
         samples, _ = decode(source.read_bytes())

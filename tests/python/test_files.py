@@ -357,5 +357,5 @@ def test_info_of_files(tmp_path: Path) -> None:
     assert caught.value.status is l3dali.Status.TRUNCATED
     with pytest.raises(FileNotFoundError):
         l3dali.info(tmp_path / "missing.l3")
-    with pytest.raises(TypeError, match="info takes a path, URL or file, not int, nor bytes"):
+    with pytest.raises(TypeError, match="info takes bytes, a path, URL or file, not int"):
         l3dali.info(5)  # type: ignore[arg-type]

@@ -204,7 +204,7 @@ def test_the_command_wants_whole_files(tmp_path: Path) -> None:
     run = [sys.executable, "-m", "l3dali", "info", str(path)]
     done = subprocess.run(run, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert f"the file has {len(WHOLE)} bytes, here are {len(WHOLE) - 1}: " in done.stderr
+    assert f"{path}: the file ends after {len(WHOLE) - 1} of {len(WHOLE)} bytes" in done.stderr
 
 
 # SECURITY.md.
