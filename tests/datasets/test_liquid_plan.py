@@ -433,7 +433,7 @@ def test_the_plan_replaces_no_input(profile_file: Path, capsys: pytest.CaptureFi
     [
         (["--disk", "0MB/s"], "is no rate"),
         (["--cores", "0"], "not a positive number"),
-        (["--disk-space", "much"], "no size"),
+        (["--disk-space", "much"], "is not a size"),
         (["--formats", "gif"], "none of source"),
         (["--formats", "jpeg95"], "--allow-lossy"),
         (["--formats", "jpeg95", "--allow-lossy"], "no image of the profile"),

@@ -258,7 +258,6 @@ def test_labels_that_name_no_image(folder: Path, capsys: pytest.CaptureFixture[s
         ("webp 3", "RGB", "WEBP", {"icc_profile": b"profile"}),  # VP8X
         ("webp 4", "RGBA", "WEBP", {}),
         ("bmp 3", "RGB", "BMP", {}),
-        ("bmp 1", "L", "BMP", {}),
     ],
 )
 def test_groups_have_the_bytes_of_a_pixel(
