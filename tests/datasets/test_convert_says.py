@@ -256,7 +256,8 @@ def test_labels_that_name_no_image(
     if not shard:
         assert convert(source, tmp_path / "f", "--labels", "s") == 2
         assert (
-            "--labels s: no image is so named; of a folder: 'FOLDER/*'" in capsys.readouterr().err
+            "--labels s: no image matches; write the ends of names (_labelIds.png) or FOLDER/*"
+            in capsys.readouterr().err
         )
         assert not (tmp_path / "f").exists()
 

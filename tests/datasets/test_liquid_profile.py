@@ -246,7 +246,7 @@ def test_labels_that_name_no_image(folder: Path, capsys: pytest.CaptureFixture[s
     output = folder.parent / "p.json"
     command = ["profile", str(folder), "-o", str(output), *FAST, "--labels", "mask/*"]
     assert main(command) == 2
-    assert "--labels mask/*: no image is so named" in capsys.readouterr().err
+    assert "--labels mask/*: no image matches" in capsys.readouterr().err
     assert main([*command, "--labels", "masks/*"]) == 0
     assert "l3: --labels 'mask/*' named no image\n" in capsys.readouterr().err
 

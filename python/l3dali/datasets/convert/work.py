@@ -79,7 +79,10 @@ def unused_labels(options: Options, names: Iterable[str], *, are_all: bool) -> l
     found = {label for name in names for label in options.labels_of(name)}
     if are_all and options.labels and not found:
         given = ", ".join(options.labels)
-        raise UsageError(f"--labels {given}: no image is so named; of a folder: 'FOLDER/*'")
+        raise UsageError(
+            f"--labels {given}: no image matches; write the ends of names (_labelIds.png) "
+            "or FOLDER/*"
+        )
     what = "no image" if are_all else "none of the images that were looked at"
     return [f"--labels {each!r} named {what}" for each in options.labels if each not in found]
 
