@@ -177,7 +177,7 @@ def count_text(shards: int, files: int) -> str:
 
 def stored_text(stored: Mapping[str, int]) -> str:
     """How many images are stored in each format, most first."""
-    ordered = sorted(stored.items(), key=lambda item: -item[1])
+    ordered = sorted(stored.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{count} {name}" for name, count in ordered)
 
 
