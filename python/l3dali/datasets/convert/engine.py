@@ -93,7 +93,7 @@ def _attempt(
 
     def add(found: Sequence[Row]) -> None:
         for row in found:
-            if row.source in told:  # A child that is told to end gives some twice.
+            if row.source in told:  # A child that gets SIGTERM sends some twice.
                 continue
             told.add(row.source)
             if row.error_number == errno.ENOMEM and not job.options.careful:
