@@ -143,7 +143,7 @@ def test_32_bits_conform(tmp_path: Path) -> None:
     if not _can_compile("g++", "-m32", "-isystem", include, "-fsanitize=address,undefined"):
         pytest.skip("g++ -m32 is not installed with its libraries, as in g++-12-multilib")
     decoder = _make("build/i686/l3_decode_file")
-    command = [sys.executable, "-m", "l3dali", "conformance", "-q", "tests"]
+    command = [sys.executable, "tools/conformance.py", "tests"]
     command += ["--decoder", f"{decoder} {{input}} {{output}}", "--timeout", "600"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
