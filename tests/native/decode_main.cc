@@ -1,6 +1,6 @@
-// Decodes files through include/l3/l3.h, for builds of other kinds of machines: `tools/conformance.py
-// tests --decoder 'l3_decode_file {input} {output}'`. Where sizes have 32 bits, it is asked for
-// what does not fit them too.
+// Decodes files through include/l3/l3.h, for builds of other kinds of machines:
+// `tools/conformance.py tests --decoder 'l3_decode_file {input} {output}'`. Where sizes have 32
+// bits, it is asked for what does not fit them too.
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
