@@ -42,7 +42,7 @@ from rich.progress import track
 
 import l3dali
 import l3dali.plugin
-from l3dali.dali.driver import has_gpu
+from l3dali.driver import has_gpu
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

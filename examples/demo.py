@@ -24,7 +24,7 @@ import l3dali.fn
 from l3dali import _build_info
 from l3dali.codec import Image
 from l3dali.console import megabytes, print_table, ratio, speed
-from l3dali.dali.driver import has_gpu
+from l3dali.driver import has_gpu
 from l3dali.images.reading import read_picture
 
 PHOTOGRAPHS = (

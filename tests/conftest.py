@@ -12,7 +12,7 @@ import engines
 import pytest
 from hypothesis import settings
 
-from l3dali.dali.driver import has_gpu
+from l3dali.driver import has_gpu
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a job in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # for processes that tests start

@@ -13,15 +13,18 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nvidia.dali import backend, fn, types
 
 import l3dali.plugin  # noqa: F401
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "operators.md"
-STUBS = ROOT / "python" / "l3dali" / "dali"
+STUBS = ROOT / "python" / "l3dali"
 
 # Our operators, and the schemas of DALI that they take arguments from, if they do.
 COUNTERPARTS: dict[str, str | None] = {
@@ -288,56 +291,62 @@ def python_type(schema: Any, argument: str, *, dynamic: bool) -> str:
     return f"{name}{per_sample}" if of_samples else name
 
 
-def stub_of(name: str, *, dynamic: bool) -> str:
-    """An operator with the types of its arguments; DALI's common ones too."""
+def typed(schema: Any, arguments: Iterable[str], *, dynamic: bool) -> dict[str, str]:
+    """The types of some arguments by name, as a TypedDict has them."""
+    kinds = {}
+    for a in arguments:
+        kind = python_type(schema, a, dynamic=dynamic)
+        kinds[a] = kind if schema.IsArgumentOptional(a) else f"Required[{kind}]"
+    if dynamic and kinds.pop("seed", ""):
+        kinds["rng"] = "RNG | None"
+    return kinds
+
+
+def typed_dict(name: str, base: str, kinds: dict[str, str]) -> str:
+    body = "".join(f"    {argument}: {kind}\n" for argument, kind in kinds.items()) or "    pass\n"
+    return f"class {name}({base}, total=False):\n{body}"
+
+
+def stub_of(name: str, shared: set[str], *, dynamic: bool) -> str:
+    """An operator with the types of its arguments: those of its own beside the `shared`."""
     schema = operator_schema(name)
-    keywords = {}
-    for a in schema.GetArgumentNames():
-        if not schema.IsDeprecatedArg(a):
-            default = " = ..." * schema.IsArgumentOptional(a)
-            keywords[a] = f"{a}: {python_type(schema, a, dynamic=dynamic)}{default}"
-    if dynamic:
-        keywords = {a: text for a, text in keywords.items() if a not in OF_EVERY_OPERATOR}
-        if keywords.pop("seed", None):
-            keywords["rng"] = "rng: RNG | None = ..."
-    doc = in_a_cell(schema.Dox().split("\n\n")[0])
+    names = {a for a in schema.GetArgumentNames() if not schema.IsDeprecatedArg(a)}
+    is_decoder = shared <= names
+    known = OF_EVERY_OPERATOR | {"return_status"} | (shared if is_decoder else set())
+    own = typed(schema, sorted(names - known), dynamic=dynamic)
+    if not dynamic:
+        devices = ", ".join(f'"{device}"' for device in schema.GetSupportedBackends())
+        own = {"device": f"Literal[{devices}] | None", **own}
+    group = "_" + schema.Name().removeprefix("l3__")
+    text = typed_dict(group, "_Decoder" if is_decoder else "_Operator", own) + "\n"
     kinds = {"Batch": "Batch", "TensorLike": "Tensor"} if dynamic else {"DataNode": "DataNode"}
     functions = []
     for kind, result in kinds.items():
-        head = stub_head(schema, kind, dynamic=dynamic)
-        if "return_status" not in keywords:
-            functions.append((result, [*head, *keywords.values()]))
-            continue
         several = f"tuple[{result}, {result}]" if dynamic else f"list[{result}]"
-        for status, results in (("Literal[False] = ...", result), ("Literal[True]", several)):
-            with_status = keywords | {"return_status": f"return_status: {status}"}
-            functions.append((results, [*head, *with_status.values()]))
-    text = ""
-    for result, parameters in functions:
-        text += "@overload\n" * (len(functions) > 1) + f"def {name}(\n"
-        text += "".join(f"    {parameter},\n" for parameter in parameters)
-        text += f') -> {result}:\n    """{doc}"""\n\n'
+        head = f"{stub_inputs(schema, kind, dynamic=dynamic)}, /, "
+        if "return_status" in names:
+            functions += [
+                (f"{head}*, return_status: Literal[False] = ..., ", result),
+                (f"{head}*, return_status: Literal[True], ", several),
+            ]
+        else:
+            functions.append((head, result))
+    doc = in_a_cell(schema.Dox().split("\n\n")[0])
+    for parameters, result in functions:
+        text += "@overload\n" * (len(functions) > 1)
+        text += f"def {name}({parameters}**arguments: Unpack[{group}]) -> {result}:\n"
+        text += f'    """{doc}"""\n\n'
     return text.rstrip("\n")
 
 
-def stub_head(schema: Any, kind: str, *, dynamic: bool) -> list[str]:
-    """Inputs of a type, and what each operator of a mode takes."""
+def stub_inputs(schema: Any, kind: str, *, dynamic: bool) -> str:
     anything = "TensorLike | Batch" if dynamic else "DataNode"
-    head = []
+    inputs = []
     for n, i in enumerate(map(schema.GetInputName, range(schema.MaxNumInput()))):
         name = f"{'_' * schema.HasArgument(i)}{i}"  # an input may have the name of an argument
         is_optional = n >= schema.MinNumInput()
-        head.append(f"{name}: {anything if n else kind}{' | None = None' * is_optional}")
-    if dynamic:
-        return [
-            *head,
-            "/",
-            "*",
-            "batch_size: int | None = None",
-            "device: DeviceLike | None = None",
-        ]
-    devices = ", ".join(f'"{device}"' for device in schema.GetSupportedBackends())
-    return [*head, "/", "*", f"device: Literal[{devices}] | None = None", "name: str | None = None"]
+        inputs.append(f"{name}: {anything if n else kind}{' | None = None' * is_optional}")
+    return ", ".join(inputs)
 
 
 STUB_IMPORTS = {
@@ -355,22 +364,40 @@ from nvidia.dali.types import DALIImageType
 }
 
 
+# What operators of a mode take, beside the arguments of their schemas.
+OF_EVERY_MODE = {
+    "fn": {"name": "str | None"},
+    "dynamic": {"batch_size": "int | None", "device": "DeviceLike | None"},
+}
 # This project's mypy skips DALI's modules, so Batch is any type there.
 STUB_SETTINGS = {"dynamic": '# mypy: disable-error-code="overload-cannot-match"\n'}
 
 
 def stub(module: str) -> str:
     """The module l3dali.fn or l3dali.dynamic as type checkers read it."""
+    dynamic = module == "dynamic"
+    decoders = [s for s in map(operator_schema, COUNTERPARTS) if s.HasArgument("return_status")]
+    shared = set.intersection(*(set(arguments_of(schema)) for schema in decoders))
+    shared -= {"return_status"}
+    of_every = OF_EVERY_MODE[module]
+    if not dynamic:
+        of_every |= typed(decoders[0], sorted(OF_EVERY_OPERATOR), dynamic=False)
+    groups = [
+        typed_dict("_Operator", "TypedDict", of_every),
+        typed_dict("_Decoder", "_Operator", typed(decoders[0], sorted(shared), dynamic=dynamic)),
+    ]
+    functions = [stub_of(name, shared, dynamic=dynamic) for name in sorted(COUNTERPARTS)]
     head = f'''"""Types of the operators; generated by tools/{Path(__file__).name}."""
+# fmt: off
 # ruff: noqa: E501
 {STUB_SETTINGS.get(module, "")}
 from collections.abc import Sequence
-from typing import Literal, overload
+from typing import Literal, TypedDict, overload
 
-{STUB_IMPORTS[module]}
+{STUB_IMPORTS[module]}from typing_extensions import Required, Unpack
+
 '''
-    functions = [stub_of(name, dynamic=module == "dynamic") for name in sorted(COUNTERPARTS)]
-    return head + "\n\n".join(functions) + "\n"
+    return head + "\n".join(groups) + "\n" + "\n\n".join(functions) + "\n"
 
 
 def main() -> int:

@@ -1,1 +1,76 @@
-from l3dali.adapters.litdata import *  # noqa: F403
+"""L3 in LitData: a serializer for images that are L3 in the chunks and arrays in the program.
+
+    Cache(folder, chunk_bytes="64MB", serializers={"l3": L3Serializer()})
+    StreamingDataset(folder, serializers={"l3": L3Serializer()})
+
+`optimize()` takes no serializers: let its function give `l3dali.encode(image)`, and decode in the
+`transform` of `StreamingDataset`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from litdata.streaming.serializers import Serializer
+
+from l3dali import codec
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer, Unpack
+
+__all__ = ["L3Serializer"]
+
+
+class L3Serializer(Serializer):  # type: ignore[misc]
+    """Writes arrays that L3 can hold as L3, and reads them back."""
+
+    def __init__(
+        self,
+        *,
+        max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
+        **options: Unpack[codec.EncodeOptions],
+    ) -> None:
+        """Makes the serializer.
+
+        Args:
+            max_pixels: as in `l3dali.decode`.
+            **options: those of `l3dali.encode`; `threads` serves decoding too.
+
+        Raises:
+            ValueError: `layout` is "CHW": arrays would come back as "HWC".
+        """
+        if options.get("layout") == "CHW":
+            raise ValueError("layout is HWC here: arrays would come back with channels last")
+        self._max_pixels = max_pixels
+        self._options = options
+
+    def serialize(self, data: Any) -> tuple[bytes, str | None]:
+        """The L3 file of an array; LitData's interface.
+
+        Raises:
+            TypeError: the array would not come back as it is. LitData asks `can_serialize` of the
+                first value of a column alone.
+        """
+        if not self.can_serialize(data):
+            what = f"{type(data).__name__} {getattr(data, 'shape', '')}"
+            raise TypeError(f"{what}, {getattr(data, 'dtype', '')} would not come back as it is")
+        return codec.encode(data, **self._options), None
+
+    def deserialize(self, data: Buffer) -> codec.Image:
+        """What `l3dali.decode` gives.
+
+        Raises:
+            L3Error: the data is damaged or not L3.
+        """
+        threads = self._options.get("threads", codec.DEFAULT_THREADS)
+        return codec.decode(data, threads=threads, max_pixels=self._max_pixels)
+
+    def can_serialize(self, data: Any) -> bool:
+        """Whether data is an array that comes back with its own shape and type."""
+        return (
+            type(data) is np.ndarray  # Those of other classes would come back as this one.
+            and data.dtype in codec.SAMPLE_TYPES
+            and data.size > 0
+            and (data.ndim == 2 or (data.ndim == 3 and data.shape[2] in (2, 3, 4)))
+        )

@@ -1,1 +1,256 @@
-from l3dali.dali.pipeline import *  # noqa: F403
+"""Batches of several formats in a DALI pipeline: each sample goes to its own decoder.
+
+Importing this module loads the operators, as `import l3dali.plugin` does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import warnings
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import nvidia.dali as dali
+from nvidia.dali import backend, fn, types
+from nvidia.dali.data_node import DataNode
+
+import l3dali.plugin  # first: it says what is missing
+from l3dali.balance import Balancer, DecodeSums
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+__all__ = ["Balancer", "decode"]
+
+# What fn.decoders.image takes, or what makes no difference to pixels.
+_DTYPES = ("UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32", "FLOAT")
+_CACHE = ("cache_size", "cache_type", "cache_threshold", "cache_debug")
+_REFUSED = {
+    "channels": "fn.decoders.image gives all",
+    "fill_range": "fn.decoders.image always fills the range",
+    "max_pixels": "fn.decoders.image has no limit",
+    "on_error": "fn.decoders.image always raises",
+    "return_status": "fn.decoders.image has no statuses",
+    "skip_cached_images": "a sample without bytes has no format to find its decoder by",
+}
+# Where operators with GPU outputs are; tests without a GPU put them elsewhere.
+_GPU_DEVICE = "mixed"
+
+
+def decode(
+    encoded: DataNode,
+    *,
+    device: str = "cpu",
+    cpu_share: float | Literal["auto"] | Balancer | DataNode | None = None,
+    name: str | None = None,
+    **arguments: Any,
+) -> DataNode:
+    """Decodes L3 files by `fn.l3.decode` and others by `fn.decoders.image`, in one batch.
+
+    The samples keep their order, and have the layout HWC. Each is what its decoder alone would
+    give; which one that is, the first bytes of the file decide while the pipeline runs. No sample
+    is copied on the way.
+
+    Call it where operators are called: in a function with `pipeline_def`, or in the `with` block of
+    a `Pipeline`.
+
+    Args:
+        encoded: 1D TensorList of uint8, a file a sample: L3, or a format of `fn.decoders.image`.
+        device: `"cpu"`: pixels come to the CPU's memory; `"mixed"`: to the GPU's.
+        cpu_share: for `"mixed"`: what share of the L3 samples, 0 (the default) to 1, is decoded on
+            cores and uploaded as pixels. It changes no pixel, only where they come from. With a
+            number, which samples these are depends on the files of a batch alone
+            (`fn.l3.pick_share`). `"auto"` finds it while the pipeline runs, by a `Balancer`, so
+            that cores and GPU take equally long; all batches must have the pipeline's size. A
+            `Balancer` of your own, for one call: the same, and its `share` can be read. The output
+            of an operator: a number a sample, of which the first counts.
+        name: of the operator whose output this is, which merges the images.
+        **arguments: of `fn.l3.decode`. The defaults are those of `fn.decoders.image`: `output_type`
+            is `types.RGB`, and `dtype` is `types.UINT8`, since a batch has one type:
+            `dtype=types.UINT16` keeps 16-bit files. The `cache_` arguments are for L3 samples that
+            the GPU decodes, those that tune JPEG decoders for the others.
+
+    Returns:
+        The images, of any size: 3D TensorList of `dtype`.
+
+    Raises:
+        TypeError: an argument that `fn.l3.decode` does not have.
+        ValueError: an argument that `fn.decoders.image` cannot follow (`channels`, `fill_range`,
+            `max_pixels`, `on_error`, `return_status`, `skip_cached_images`, other types), or a
+            `cpu_share` that makes no sense.
+        RuntimeError: this DALI cannot split batches.
+
+    A warning says so where `fn.readers.file` passes over the `.l3` files of its `file_root`: it
+    needs `file_filters` to read them.
+
+    While the pipeline runs, a sample of no such format is an error that names it; so is an L3 file
+    that is damaged. What `fn.decoders.image` says of a damaged file names no sample.
+    """
+    if device not in ("cpu", "mixed"):
+        raise ValueError(f'device is "cpu" or "mixed", not {device!r}')
+    arguments = {name: value for name, value in arguments.items() if value is not None}
+    _check(arguments)
+    arguments = {"output_type": types.RGB, "dtype": types.UINT8, **arguments}
+    for_others = {name: arguments[name] for name in arguments if name not in _CACHE}
+    arguments["fill_range"] = True  # of label numbers, too: fn.decoders.image knows none
+    split, merge = _conditionals()
+
+    _warn_of_files_passed_over(encoded)
+    is_l3, numbers = fn.l3.recognize(encoded, check_others=True, _with_numbers=True)
+    l3, others = split(encoded, predicate=is_l3)
+    numbers, _ = split(numbers, predicate=is_l3)  # for errors, which count in the whole batch
+    if device == "cpu":
+        if cpu_share is not None:
+            raise ValueError('cpu_share is for device="mixed": with "cpu" cores decode everything')
+        images = fn.l3.decode(l3, device="cpu", _numbers=numbers, **arguments)
+        other_images = fn.decoders.image(others, device="cpu", **for_others)
+        return merge(images, other_images, predicate=is_l3, name=name)
+
+    share, times = _share_of_each_batch(cpu_share)
+    if isinstance(share, DataNode):
+        share, _ = split(share, predicate=is_l3)
+    arguments["_times"] = times
+
+    def on_cores(files: DataNode, numbers: DataNode) -> DataNode:
+        return _upload(fn.l3.decode(files, device="cpu", _numbers=numbers, **arguments))
+
+    def on_gpu(files: DataNode, numbers: DataNode) -> DataNode:
+        return fn.l3.decode(files, device=_GPU_DEVICE, _numbers=numbers, **arguments)
+
+    if isinstance(share, float) and share in (0.0, 1.0):
+        images = (on_gpu if share == 0 else on_cores)(l3, numbers)
+    else:
+        picked = fn.l3.pick_share(l3, share=share)
+        for_cores, for_gpu = split(l3, predicate=picked)
+        of_cores, of_gpu = split(numbers, predicate=picked)
+        images = merge(on_cores(for_cores, of_cores), on_gpu(for_gpu, of_gpu), predicate=picked)
+    other_images = fn.decoders.image(others, device=_GPU_DEVICE, **for_others)
+    return merge(images, other_images, predicate=is_l3, name=name)
+
+
+def _warn_of_files_passed_over(encoded: DataNode) -> None:
+    """Warns, once for each folder, of L3 files that the reader leaves out for their suffix."""
+    # How the reader was made is no part of DALI's interface. Without it nothing is said.
+    reader = getattr(getattr(encoded, "source", None), "_op", None)
+    given = getattr(reader, "_init_args", {})
+    root = str(given.get("file_root") or "")  # as DALI has it of paths
+    chosen = {"file_filters", "files", "file_list"} & given.keys()
+    if given.get("_display_name") != "file" or not root or chosen:
+        return
+    if root not in _warned and _has_l3_files(Path(root)):
+        _warned.add(root)
+        warnings.warn(
+            f"fn.readers.file passes over the .l3 files in {root}: "
+            'give it file_filters=["*.l3", "*.png", "*.jpg"]',
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+_warned: set[str] = set()
+
+
+def _has_l3_files(root: Path) -> bool:
+    """Whether there are L3 files in the folders of a folder, where DALI looks for them."""
+    try:
+        return any(
+            name.endswith(".l3")
+            for folder in root.iterdir()
+            if folder.is_dir()
+            for name in os.listdir(folder)  # noqa: PTH208  (five times as fast)
+        )
+    except (OSError, ValueError):  # DALI says what is wrong with it
+        return False
+
+
+def _check(arguments: dict[str, Any]) -> None:
+    """Raises for arguments that not both decoders can follow."""
+    for name in arguments:
+        if name in _REFUSED:
+            raise ValueError(
+                f"{name} is for L3 files alone: {_REFUSED[name]}. In a batch of several formats it "
+                f"would hold for some samples only; fn.l3.decode has it"
+            )
+        if name.startswith("_") or not backend.GetSchema("l3__Decode").HasArgument(name):
+            raise TypeError(f"decode() has no argument {name!r}")
+    dtype = arguments.get("dtype", types.UINT8)
+    if dtype not in [getattr(types, name) for name in _DTYPES]:
+        raise ValueError(
+            f"fn.decoders.image cannot give {dtype}; decode to one of {', '.join(_DTYPES)}, and "
+            f"use fn.cast behind it"
+        )
+
+
+def _conditionals() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """DALI's split and merge, which it has for its own conditionals and promises to nobody."""
+    conditional = getattr(fn, "_conditional", None)
+    split, merge = getattr(conditional, "split", None), getattr(conditional, "merge", None)
+    if split is None or merge is None:
+        raise RuntimeError(
+            f"l3dali.pipeline needs fn._conditional.split and merge, and DALI {dali.__version__} "
+            f"has none. With enable_conditionals=True, an `if fn.l3.recognize(encoded):` around "
+            f"fn.l3.decode and fn.decoders.image does the same"
+        )
+    return split, merge
+
+
+def _upload(images: DataNode) -> DataNode:
+    return images.gpu()
+
+
+def _share_of_each_batch(
+    cpu_share: float | str | Balancer | DataNode | None,
+) -> tuple[float | DataNode, int]:
+    """The share as a number or as an operator's output, and the number of the clock for it."""
+    if cpu_share is None:
+        return 0.0, 0
+    if isinstance(cpu_share, DataNode):
+        return cpu_share, 0
+    if cpu_share == "auto":
+        cpu_share = Balancer()
+    if isinstance(cpu_share, Balancer):
+        pipeline = dali.Pipeline.current()
+        if pipeline is None:
+            raise ValueError(
+                'cpu_share="auto" needs the size of batches: call decode() in a function with '
+                "pipeline_def or in the `with` block of a Pipeline"
+            )
+        shares = _MeasuredShares(cpu_share, pipeline.max_batch_size)
+        node = fn.external_source(
+            shares, batch=True, batch_info=True, dtype=types.FLOAT, ndim=0, no_copy=False
+        )
+        return node, shares.times
+    if isinstance(cpu_share, bool) or not isinstance(cpu_share, (int, float, np.number)):
+        raise ValueError(f'cpu_share is a number, 0 to 1, or "auto", not {cpu_share!r}')
+    share = float(cpu_share)
+    if not 0 <= share <= 1:
+        raise ValueError(f"cpu_share is 0 to 1, not {share}")
+    return share, 0
+
+
+class _MeasuredShares:
+    """A source that asks a balancer for the share of each batch."""
+
+    def __init__(self, balancer: Balancer, batch_size: int) -> None:
+        library = ctypes.CDLL(str(l3dali.plugin.library_path()))
+        library.l3_OpenTimes.restype = ctypes.c_int64
+        self._read_times = library.l3_ReadTimes
+        self._balancer = balancer
+        self._batch_size = batch_size
+        self.times: int = library.l3_OpenTimes()
+        weakref.finalize(self, library.l3_CloseTimes, ctypes.c_int64(self.times))
+
+    def __call__(self, _: Any) -> npt.NDArray[np.float32]:
+        share = self._balancer.observe(self._sums())
+        return np.full(self._batch_size, share, np.float32)
+
+    def _sums(self) -> DecodeSums:
+        numbers = (ctypes.c_double * 6)()
+        self._read_times(ctypes.c_int64(self.times), numbers)
+        cpu_batches, _, cpu_seconds, gpu_batches, _, gpu_seconds = numbers
+        return DecodeSums(int(max(cpu_batches, gpu_batches)), cpu_seconds, gpu_seconds)

@@ -1,1 +1,143 @@
-from l3dali.dali.plugin import *  # noqa: F403
+"""Importing this module loads the `fn.l3` operators into DALI, once."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+from l3dali import _build_info
+
+__all__ = [
+    "CacheStatistics",
+    "cache_statistics",
+    "check_dali",
+    "installed_dali",
+    "library_path",
+    "load",
+]
+
+_DYNAMIC_MODE = "nvidia.dali.experimental.dynamic"
+
+
+class CacheStatistics(NamedTuple):
+    """What the encoded cache of a GPU has done so far, and holds."""
+
+    hits: int
+    misses: int
+    images: int
+    payload_bytes: int
+    """Of the images."""
+    memory_bytes: int
+    """Of GPU memory, taken for them."""
+
+
+def cache_statistics(device_id: int = 0) -> CacheStatistics | None:
+    """The statistics of the cache that all operators of a GPU share.
+
+    Args:
+        device_id: number of the GPU.
+
+    Returns:
+        None while no pipeline has an operator with a `cache_size` on that GPU.
+    """
+    library = ctypes.CDLL(str(library_path()))
+    numbers = (ctypes.c_uint64 * len(CacheStatistics._fields))()
+    if not library.l3_GetCacheStatistics(ctypes.c_int(device_id), numbers):
+        return None
+    return CacheStatistics(*numbers)
+
+
+def library_path() -> Path:
+    """The shared library that holds the operators for the installed DALI.
+
+    Raises:
+        ImportError: there is no DALI, or none that the operators were built for.
+    """
+    version = installed_dali()
+    check_dali(_build_info.DALI_VERSIONS, version)
+    return Path(__file__).parent / f"libl3_dali-{version}.so"
+
+
+def installed_dali() -> str | None:
+    """Version of the installed DALI; None if there is none."""
+    try:
+        import nvidia.dali as dali
+    except ModuleNotFoundError as error:
+        if error.name in ("nvidia", "nvidia.dali"):
+            return None
+        raise  # DALI is there, and a requirement of its own is not.
+    return str(dali.__version__)
+
+
+def dali_package(version: str) -> str:
+    """The package of the installed DALI of this version, such as nvidia-dali-cuda130."""
+    found = {
+        str(distribution.metadata["Name"]).lower().replace("_", "-"): distribution.version
+        for distribution in metadata.distributions()
+    }
+    packages = [name for name in found if re.fullmatch(r"nvidia-dali(-\w+)?-cuda\d+", name)]
+    packages.sort(key=lambda name: (found[name] != version, name))
+    return packages[0] if packages else "nvidia-dali-cuda120"
+
+
+def _major_minor(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+
+
+def check_dali(built_for: Sequence[str], installed: str | None) -> None:
+    """Raises ImportError, with the remedy, unless there are operators for the installed DALI.
+
+    Args:
+        built_for: versions of DALI that there are operators for; empty if they were not built.
+        installed: version of the installed DALI; None if there is none.
+    """
+    if not built_for:
+        raise ImportError(
+            "this l3dali was built without the DALI operators (L3_DALI=OFF): "
+            "reinstall it from source without that option"
+        )
+    if installed is None:
+        raise ImportError(
+            f"l3dali.plugin needs NVIDIA DALI: pip install "
+            f"nvidia-dali-cuda120=={max(built_for, key=_major_minor)}"
+        )
+    if installed not in built_for:
+        package = dali_package(installed)
+        oldest = _build_info.MIN_DALI_VERSION
+        can_rebuild = _major_minor(installed) >= _major_minor(oldest)
+        raise ImportError(
+            f"the L3 operators were built with DALI {', '.join(built_for)}, but DALI {installed} "
+            f"is installed, and a DALI plugin works with its own version alone: "
+            f"pip install {package}=={max(built_for, key=_major_minor)}"
+            + (
+                f", or rebuild in the source tree with "
+                f"L3_DALI_PACKAGE={package}=={installed} pip install ."
+                if can_rebuild
+                else f" (the operators cannot be built for a DALI older than {oldest})"
+            )
+        )
+
+
+def load() -> None:
+    """Loads the operators into DALI; DALI itself ignores a second load."""
+    library = library_path()
+    dynamic = sys.modules.get(_DYNAMIC_MODE)
+    if dynamic is not None and not hasattr(dynamic, "l3"):
+        warnings.warn(
+            f"{_DYNAMIC_MODE} lists DALI's operators when it is imported, and now lacks `l3`: "
+            f"import l3dali.plugin before it",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    from nvidia.dali import plugin_manager
+
+    plugin_manager.load_library(str(library))
+
+
+load()

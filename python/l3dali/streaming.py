@@ -1,1 +1,75 @@
-from l3dali.adapters.streaming import *  # noqa: F403
+"""L3 in MosaicML Streaming: `register()` once, and columns of MDS shards may have the type "l3".
+
+    l3dali.streaming.register(coding="packed")
+    with streaming.MDSWriter(out=folder, columns={"image": "l3", "class": "int"}) as writer: ...
+    streaming.StreamingDataset(local=folder)
+
+Who reads registers too. Where nobody can, take a column of `bytes` with `l3dali.encode(image)`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from streaming.base.format.mds import encodings
+
+from l3dali import codec
+from l3dali.pillow import encode_value
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer, Unpack
+
+__all__ = ["L3Encoding", "register"]
+
+_NAME = "l3"
+
+
+def register(
+    *,
+    max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
+    **options: Unpack[codec.EncodeOptions],
+) -> None:
+    """Adds "l3" to the types of columns that this process writes and reads.
+
+    A value is an array as for `l3dali.encode`, an image of Pillow, or bytes, which are written as
+    they are. What is read is what `l3dali.decode` gives. A repeat sets the options anew. Processes
+    that are forked have it too; those that are spawned register for themselves.
+
+    Args:
+        max_pixels: as in `l3dali.decode`.
+        **options: those of `l3dali.encode`; `threads` serves decoding too.
+    """
+    encodings._encodings[_NAME] = partial(L3Encoding, max_pixels=max_pixels, **options)
+
+
+class L3Encoding(encodings.Encoding):  # type: ignore[misc]
+    """Values as L3 files, in the manner of Streaming's encodings; `register` tells of it."""
+
+    def __init__(
+        self,
+        *,
+        max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
+        **options: Unpack[codec.EncodeOptions],
+    ) -> None:
+        """Takes the options of `register`."""
+        self._max_pixels = max_pixels
+        self._options = options
+
+    def encode(self, obj: Any) -> bytes:
+        """The L3 file of a value; Streaming's interface.
+
+        Raises:
+            TypeError: the samples or the type of an option is not supported.
+            ValueError: the shape or an option is not supported.
+        """
+        return encode_value(obj, **self._options)
+
+    def decode(self, data: Buffer) -> codec.Image:
+        """What `l3dali.decode` gives.
+
+        Raises:
+            L3Error: the data is damaged or not L3.
+        """
+        threads = self._options.get("threads", codec.DEFAULT_THREADS)
+        return codec.decode(data, threads=threads, max_pixels=self._max_pixels)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from l3dali.dali.balance import Balancer, DecodeSums
+from l3dali.balance import Balancer, DecodeSums
 
 
 @dataclass

@@ -83,8 +83,8 @@ def cores_for_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The graph of `device="mixed"`, with cores in the place of the GPU."""
     import l3dali.pipeline
 
-    monkeypatch.setattr(l3dali.dali.pipeline, "_GPU_DEVICE", "cpu")
-    monkeypatch.setattr(l3dali.dali.pipeline, "_upload", lambda images: images)
+    monkeypatch.setattr(l3dali.pipeline, "_GPU_DEVICE", "cpu")
+    monkeypatch.setattr(l3dali.pipeline, "_upload", lambda images: images)
 
 
 def on_cores(define: Any, batch_size: int, **options: Any) -> Any:
@@ -416,7 +416,7 @@ def test_balancer_is_asked_for_each_batch(pairs: list[Pair], executor: str) -> N
     seen = []
 
     class Watched(l3dali.pipeline.Balancer):
-        def observe(self, sums: l3dali.dali.balance.DecodeSums) -> float:
+        def observe(self, sums: l3dali.balance.DecodeSums) -> float:
             seen.append(sums)
             self.share = len(seen) % 4 / 4
             return self.share

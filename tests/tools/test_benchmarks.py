@@ -16,7 +16,7 @@ import pytest
 
 import l3dali
 import l3dali.cli
-from l3dali.dali.driver import has_gpu
+from l3dali.driver import has_gpu
 
 if not hasattr(pytest.importorskip("imagecodecs"), "htj2k_encode"):  # for Python 3.10
     pytest.skip("imagecodecs lacks HTJ2K, a peer", allow_module_level=True)

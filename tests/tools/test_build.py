@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from l3dali.dali.driver import has_gpu
+from l3dali.driver import has_gpu
 
 pytest.importorskip("scikit_build_core")
 _ROOT = Path(__file__).parents[2]
@@ -262,7 +262,7 @@ def test_wheels_are_built_by_pythons_that_run(
 def test_plugin_names_the_remedy(
     built_for: tuple[str, ...], installed: str | None, remedy: str
 ) -> None:
-    plugin = importlib.import_module("l3dali.dali.plugin")
+    plugin = importlib.import_module("l3dali.plugin")
     plugin.check_dali(("2.3.0", "2.4.0"), "2.3.0")
     with pytest.raises(ImportError, match=remedy):
         plugin.check_dali(built_for, installed)
@@ -270,7 +270,7 @@ def test_plugin_names_the_remedy(
 
 @pytest.mark.dali
 def test_plugin_takes_the_operators_of_the_installed_dali(monkeypatch: pytest.MonkeyPatch) -> None:
-    plugin = importlib.import_module("l3dali.dali.plugin")
+    plugin = importlib.import_module("l3dali.plugin")
     monkeypatch.setattr(plugin._build_info, "DALI_VERSIONS", ("2.10.0", "2.4.0", "2.9.1"))
     for version in ("2.4.0", "2.9.1", "2.10.0"):
         monkeypatch.setattr(plugin, "installed_dali", lambda version=version: version)
@@ -299,7 +299,7 @@ def test_remedy_names_the_installed_package(
         (folder / "METADATA").write_text(
             f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         )
-    plugin = importlib.import_module("l3dali.dali.plugin")
+    plugin = importlib.import_module("l3dali.plugin")
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     with pytest.raises(ImportError, match=f"{package}==2.4.0, or .*{package}==2.3.0 pip install"):
         plugin.check_dali(("2.4.0",), "2.3.0")
@@ -316,7 +316,7 @@ def test_plugin_loads_twice_and_before_dynamic_mode() -> None:
     code = """
 import importlib, warnings
 import l3dali.plugin
-importlib.reload(l3dali.dali.plugin)
+importlib.reload(l3dali.plugin)
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from nvidia.dali import fn

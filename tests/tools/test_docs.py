@@ -52,12 +52,19 @@ def test_each_argument_is_documented() -> None:
 
 def _stub_arguments(module: str) -> dict[str, list[set[str]]]:
     """Of each function of the module, the keyword arguments of its overloads."""
-    stub = (Path(l3dali.__file__).parent / f"dali/{module}.pyi").read_text()
-    functions = [n for n in ast.parse(stub).body if isinstance(n, ast.FunctionDef)]
+    stub = (Path(l3dali.__file__).parent / f"{module}.pyi").read_text()
+    groups: dict[str, set[str]] = {"TypedDict": set()}
     found: dict[str, list[set[str]]] = {}
-    for function in functions:
-        arguments = {argument.arg for argument in function.args.kwonlyargs}
-        found.setdefault(function.name, []).append(arguments)
+    for node in ast.parse(stub).body:
+        if isinstance(node, ast.ClassDef):
+            own = {ast.unparse(n.target) for n in node.body if isinstance(n, ast.AnnAssign)}
+            groups[node.name] = own | groups[ast.unparse(node.bases[0])]
+        elif isinstance(node, ast.FunctionDef):
+            assert node.args.kwarg is not None
+            assert node.args.kwarg.annotation is not None
+            group = ast.unparse(node.args.kwarg.annotation).removeprefix("Unpack[")[:-1]
+            arguments = {argument.arg for argument in node.args.kwonlyargs} | groups[group]
+            found.setdefault(node.name, []).append(arguments)
     return found
 
 

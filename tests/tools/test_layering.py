@@ -107,16 +107,14 @@ PACKAGES = (
     {"images"},
     {"files"},
     {"l3dali"},  # __init__.py
-    {"adapters", "dali", "torch"},
+    {"balance", "driver", "numcodecs", "pillow", "plugin", "torch"},
+    {"dynamic", "fn", "imageio", "litdata", "pipeline", "streaming", "webdataset", "zarr"},
     {"datasets.convert"},
     {"datasets.liquid"},
     {"view"},
     {"cli"},
 )
-# Modules that hand on the names of another one, and `python -m l3dali`: no one imports them.
-PYTHON_FACES = {"__main__", "dynamic", "fn", "pipeline", "plugin"} | {
-    path.stem for path in (ROOT / "python/l3dali/adapters").glob("[!_]*.py")
-}
+PYTHON_FACES = {"__main__"}  # No module imports it.
 MODULES = sorted(path.relative_to(ROOT / "python") for path in (ROOT / "python").rglob("*.py"))
 
 

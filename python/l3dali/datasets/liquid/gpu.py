@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from l3dali import codec
-from l3dali.dali.driver import gpu_name, has_gpu
 from l3dali.datasets.liquid.profile import DEFAULT_BATCH
+from l3dali.driver import gpu_name, has_gpu
 
 if TYPE_CHECKING:
     from l3dali import _native

@@ -1,1 +1,0 @@
-"""The operators in NVIDIA DALI, and pipelines that mix formats and places."""
