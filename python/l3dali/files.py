@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 import numpy as np
 
 from l3dali import codec
+from l3dali.arguments import DEFAULT_THREADS, checked_window, row_major
+from l3dali.atomic import write_atomically
 from l3dali.console import printable, reason_of
 from l3dali.errors import L3Error, Status, UsageError, needs
 from l3dali.images.geometry import stored_window, upright
@@ -47,7 +49,7 @@ def imread(
     *,
     window: codec.Window | None = None,
     channels: Sequence[int] | None = None,
-    threads: int = codec.DEFAULT_THREADS,
+    threads: int = DEFAULT_THREADS,
     orient: bool = False,
     max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
 ) -> codec.Image:
@@ -72,7 +74,7 @@ def imread(
         TypeError: `file` is none of these.
         UsageError: a URL needs fsspec, or a package of fsspec, that is not installed.
     """
-    window = codec.checked_window("window", window)
+    window = checked_window("window", window)
     remote = RemoteFile.of_url(file) if window is not None and _is_url(file) else None
     with _naming(file):
         data = _read(file) if remote is None else remote.head[0]
@@ -84,7 +86,7 @@ def imread(
         pixels = codec.decode(
             data, window=window, channels=channels, threads=threads, max_pixels=max_pixels
         )
-    return codec.row_major(upright(pixels, exif)[0])
+    return row_major(upright(pixels, exif)[0])
 
 
 def imwrite(file: Target, image: npt.ArrayLike, **options: Unpack[codec.EncodeOptions]) -> None:
@@ -116,7 +118,7 @@ def imwrite(file: Target, image: npt.ArrayLike, **options: Unpack[codec.EncodeOp
     if _is_url(file):
         RemoteFile.of_url(file).write(data)
     elif isinstance(file, (str, os.PathLike)):
-        codec.write_atomically(Path(file), data)
+        write_atomically(Path(file), data)
     elif isinstance(file, io.RawIOBase):  # One write may take a part of the data.
         buffered = io.BufferedWriter(file)
         buffered.write(data)

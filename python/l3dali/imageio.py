@@ -20,6 +20,7 @@ from imageio.core.request import URI_BYTES, InitializationError, IOMode, Request
 from imageio.core.v3_plugin_api import ImageProperties, PluginV3
 
 from l3dali import codec
+from l3dali.arguments import DEFAULT_THREADS
 from l3dali.files import read_info
 from l3dali.signatures import L3_SIGNATURE
 
@@ -72,7 +73,7 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
         *,
         index: int | EllipsisType | None = None,
         mode: None = None,
-        threads: int = codec.DEFAULT_THREADS,
+        threads: int = DEFAULT_THREADS,
         max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
     ) -> codec.Image:
         """The image; its arguments are those of `l3dali.decode`, whose array this is.

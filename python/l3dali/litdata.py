@@ -15,6 +15,7 @@ import numpy as np
 from litdata.streaming.serializers import Serializer
 
 from l3dali import codec
+from l3dali.arguments import DEFAULT_THREADS, SAMPLE_TYPES
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Unpack
@@ -63,14 +64,14 @@ class L3Serializer(Serializer):  # type: ignore[misc]
         Raises:
             L3Error: the data is damaged or not L3.
         """
-        threads = self._options.get("threads", codec.DEFAULT_THREADS)
+        threads = self._options.get("threads", DEFAULT_THREADS)
         return codec.decode(data, threads=threads, max_pixels=self._max_pixels)
 
     def can_serialize(self, data: Any) -> bool:
         """Whether data is an array that comes back with its own shape and type."""
         return (
             type(data) is np.ndarray  # Those of other classes would come back as this one.
-            and data.dtype in codec.SAMPLE_TYPES
+            and data.dtype in SAMPLE_TYPES
             and data.size > 0
             and (data.ndim == 2 or (data.ndim == 3 and data.shape[2] in (2, 3, 4)))
         )

@@ -10,6 +10,7 @@ from numcodecs.abc import Codec
 from numcodecs.compat import ensure_contiguous_ndarray, ndarray_copy
 
 from l3dali import codec
+from l3dali.arguments import SAMPLE_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,8 +74,8 @@ class L3(Codec):  # type: ignore[misc]
             ValueError: the chunk has more than 2^28 pixels.
         """
         chunk = np.asarray(buf)
-        if chunk.dtype.name not in codec.SAMPLE_TYPES:
-            raise TypeError(f"L3 holds {', '.join(codec.SAMPLE_TYPES)}, not {chunk.dtype}")
+        if chunk.dtype.name not in SAMPLE_TYPES:
+            raise TypeError(f"L3 holds {', '.join(SAMPLE_TYPES)}, not {chunk.dtype}")
         if chunk.ndim < 2:
             raise TypeError(f"a chunk of shape {chunk.shape} is no image; L3 needs two axes")
         if not chunk.dtype.isnative:  # Whoever decodes views the bytes by the type of the array.

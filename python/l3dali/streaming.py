@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from streaming.base.format.mds import encodings
 
 from l3dali import codec
+from l3dali.arguments import DEFAULT_THREADS
 from l3dali.pillow import encode_value
 
 if TYPE_CHECKING:
@@ -71,5 +72,5 @@ class L3Encoding(encodings.Encoding):  # type: ignore[misc]
         Raises:
             L3Error: the data is damaged or not L3.
         """
-        threads = self._options.get("threads", codec.DEFAULT_THREADS)
+        threads = self._options.get("threads", DEFAULT_THREADS)
         return codec.decode(data, threads=threads, max_pixels=self._max_pixels)

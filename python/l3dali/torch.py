@@ -11,22 +11,9 @@ from typing import TYPE_CHECKING, Literal, get_args, overload
 
 import torch
 
-from l3dali import _native
-from l3dali.codec import (
-    DEFAULT_MAX_PIXELS,
-    DEFAULT_THREADS,
-    LAYOUTS,
-    Layout,
-    Window,
-    checked_channels,
-    checked_files,
-    checked_max_pixels,
-    checked_threads,
-    checked_window,
-    checked_windows,
-    contiguous,
-    telling_more,
-)
+from l3dali import _native, arguments
+from l3dali.arguments import DEFAULT_THREADS, LAYOUTS, Layout, Window
+from l3dali.codec import DEFAULT_MAX_PIXELS, explain_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,8 +75,8 @@ def decode(
         ImportError: a GPU is asked for, and this build of l3dali has no CUDA engine.
     """
     return _decode(
-        [contiguous(_bytes_of(data))],
-        [checked_window("window", window)],
+        [arguments.contiguous(_bytes_of(data))],
+        [arguments.checked_window("window", window)],
         device,
         mode,
         dtype,
@@ -188,10 +175,10 @@ def decode_batch(
         RuntimeError: tensors have no memory, as in FakeTensorMode, or PyTorch traces the call.
         ImportError: a GPU is asked for, and this build of l3dali has no CUDA engine.
     """
-    files = checked_files(items, _bytes_of)
+    files = arguments.checked_files(items, _bytes_of)
     return _decode(
         files,
-        checked_windows(windows, len(files)),
+        arguments.checked_windows(windows, len(files)),
         device,
         mode,
         dtype,
@@ -230,19 +217,19 @@ def _decode(
     if layout not in LAYOUTS:
         raise ValueError(f"layout {layout!r} is not supported; layouts: {', '.join(LAYOUTS)}")
     gpu = None if target.type == "cpu" else _gpu_of(target)
-    with telling_more(files):
+    with explain_errors(files):
         batch = (_native if gpu is None else gpu.module).DecodeBatch(
             files,
             windows=windows,
             colors=mode,
             dtype=_name_of(dtype),
             channels_first=layout == "CHW",
-            max_pixels=checked_max_pixels(max_pixels),
+            max_pixels=arguments.checked_max_pixels(max_pixels),
             names_items=names_items,
-            channels=checked_channels(channels),
+            channels=arguments.checked_channels(channels),
             fills_range=fill_range,
         )
-    count = checked_threads(threads)
+    count = arguments.checked_threads(threads)
     if _is_tracing():
         raise RuntimeError("a trace records no pixels, but the memory for them: decode outside")
     tensors = _tensors(batch, target if gpu is None else gpu.device, batched=batched)

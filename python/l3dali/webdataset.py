@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from l3dali import codec
+from l3dali.arguments import DEFAULT_THREADS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,7 @@ def decode(
     key: str,
     data: bytes,
     *,
-    threads: int = codec.DEFAULT_THREADS,
+    threads: int = DEFAULT_THREADS,
     max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
 ) -> codec.Image | None:
     """A handler for `WebDataset.decode`; `functools.partial` sets the options.

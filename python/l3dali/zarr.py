@@ -15,6 +15,7 @@ from zarr.abc.codec import ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin
 from zarr.core.common import parse_named_configuration
 
 from l3dali import codec
+from l3dali.arguments import SAMPLE_TYPES
 from l3dali.numcodecs import as_image, image_shape
 
 if TYPE_CHECKING:
@@ -116,8 +117,8 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
             ValueError: chunks have one axis, or more than 2^28 pixels.
         """
         samples = dtype.to_native_dtype()
-        if samples.name not in codec.SAMPLE_TYPES:
-            raise TypeError(f"L3 holds {', '.join(codec.SAMPLE_TYPES)}, not {samples}")
+        if samples.name not in SAMPLE_TYPES:
+            raise TypeError(f"L3 holds {', '.join(SAMPLE_TYPES)}, not {samples}")
         image_shape(_largest_chunk(chunk_grid, shape))
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:

@@ -17,7 +17,7 @@ import tifffile
 from cli_tools import L3, PIL_Image, files_below, image, imagecodecs, write_png, write_tree
 
 import l3dali
-from l3dali import codec
+from l3dali import atomic, codec
 from l3dali.cli import main
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
@@ -162,13 +162,13 @@ def test_a_result_that_comes_during_the_work(
 ) -> None:
     path = write_png(tmp_path / "photo.png")
     target = tmp_path / "photo.l3"
-    write = codec.write_atomically
+    write = atomic.write_atomically
 
     def write_late(*arguments: Any, **options: Any) -> None:
         target.write_bytes(b"theirs")
         write(*arguments, **options)
 
-    monkeypatch.setattr(codec, "write_atomically", write_late)
+    monkeypatch.setattr(atomic, "write_atomically", write_late)
     assert main(["encode", str(path), option]) == code
     assert (target.read_bytes() == b"theirs") == (option != "--overwrite")
     assert files_below(tmp_path) == {"photo.png", "photo.l3"}

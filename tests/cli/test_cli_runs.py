@@ -28,7 +28,7 @@ from cli_tools import (
 )
 
 import l3dali
-from l3dali import codec, console
+from l3dali import atomic, codec, console
 from l3dali.cli import main, make_parser
 
 ROOT = Path(__file__).parents[2]
@@ -256,7 +256,7 @@ def test_growth_is_said_early_in_a_long_run(
 
 def fail_after(count: int, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets all writes of files but the first so many fail with an errno."""
-    write = codec.write_atomically
+    write = atomic.write_atomically
     calls: list[Path] = []
 
     def refuse(path: Path, data: bytes, **options: Any) -> None:
@@ -265,7 +265,7 @@ def fail_after(count: int, number: int, monkeypatch: pytest.MonkeyPatch) -> None
             raise OSError(number, os.strerror(number), os.fspath(path))
         write(path, data, **options)
 
-    monkeypatch.setattr(codec, "write_atomically", refuse)
+    monkeypatch.setattr(atomic, "write_atomically", refuse)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])

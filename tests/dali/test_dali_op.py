@@ -23,6 +23,7 @@ from nvidia.dali import fn, types
 
 import l3dali
 from l3dali import codec
+from l3dali.arguments import SAMPLE_TYPES
 
 pytestmark = pytest.mark.dali
 
@@ -89,7 +90,7 @@ def test_golden_files(device: str) -> None:
     paths = sorted((ROOT / "tests" / "golden").rglob("*.l3"))
     assert paths
     files = [path.read_bytes() for path in paths]
-    for dtype in codec.SAMPLE_TYPES:
+    for dtype in SAMPLE_TYPES:
         chosen = [data for data in files if l3dali.info(data).dtype == dtype]
         images = [l3dali.decode(data) for data in chosen]
         want = [image.reshape(*image.shape[:2], -1) for image in images]

@@ -19,7 +19,7 @@ import pytest
 from numpy.typing import NDArray
 
 import l3dali
-from l3dali.codec import SAMPLE_TYPES
+from l3dali.arguments import SAMPLE_TYPES
 from l3dali.images import reading
 from l3dali.images.geometry import shrink
 from l3dali.images.headers import ImageError, read_header, read_jpegxl_header, unreadable

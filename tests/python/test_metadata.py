@@ -22,6 +22,7 @@ from stream_builder import Stream, chunk, constant_tile
 import l3dali
 import l3dali.pillow
 from l3dali import codec
+from l3dali.arguments import MAX_KEPT_BYTES, chunks_of
 from l3dali.images import headers as image_headers
 from l3dali.images.geometry import shrink
 from l3dali.images.headers import ImageError
@@ -184,7 +185,7 @@ def test_any_json_comes_back(pairs: dict[str, Any]) -> None:
 
 
 def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "MAX_KEPT_BYTES", 100)
+    monkeypatch.setattr("l3dali.arguments.MAX_KEPT_BYTES", 100)
     info = l3dali.info(l3dali.encode(IMAGE, icc=bytes(50), xmp=bytes(48), metadata={}))
     assert (len(info.icc or b""), len(info.xmp or b"")) == (50, 48)
     with pytest.raises(l3dali.L3Error, match=r"take 101 bytes; .* room for 100$") as caught:
@@ -199,7 +200,7 @@ def test_what_is_kept_leaves_room_for_most_colours() -> None:
     data = l3dali.encode(image, effort=1)
     chunks_bytes = int.from_bytes(data[24:28], "little")
     assert chunks_bytes > 2**18
-    assert chunks_bytes + codec.MAX_KEPT_BYTES <= 2**28
+    assert chunks_bytes + MAX_KEPT_BYTES <= 2**28
     np.testing.assert_array_equal(l3dali.decode(data), image)
 
 
@@ -227,7 +228,11 @@ def later_file() -> bytes:
 def test_unknown_chunks_are_kept() -> None:
     info = l3dali.info(later_file())
     assert info.other_chunks == OTHERS
-    assert [*codec.chunks_of(OTHERS)] == [(b"zzz1", b"one"), (b"0 aA", b""), (b"zzz1", b"again")]
+    assert [*chunks_of(OTHERS)] == [
+        (b"zzz1", b"one"),
+        (b"0 aA", b""),
+        (b"zzz1", b"again"),
+    ]
     again = l3dali.encode(IMAGE, other_chunks=info.other_chunks)
     assert l3dali.info(again).other_chunks == OTHERS
 

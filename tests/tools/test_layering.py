@@ -103,6 +103,7 @@ def test_libraries_stay_in_their_place(source: Path) -> None:
 # Python. Each package imports those of floors below its own, so there is no circle among them.
 PACKAGES = (
     {"_build_info", "_native", "_cuda", "console", "errors", "metadata", "signatures"},
+    {"arguments", "atomic"},
     {"codec"},
     {"images"},
     {"files"},

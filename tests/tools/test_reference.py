@@ -12,13 +12,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "python"
 PAGE = (ROOT / "docs" / "reference" / "python.rst").read_text()
-# `console` is for the command, `signatures` for modules that read files; docs/operators.md has the
-# operators of `fn` and `dynamic`, by tests/tools/test_docs.py.
-NOT_PUBLIC = {"__init__", "__main__", "console", "dynamic", "fn", "signatures"}
-MODULES = [
-    "l3dali",
-    *(f"l3dali.{p.stem}" for p in (PACKAGE / "l3dali").glob("*.py") if p.stem not in NOT_PUBLIC),
-]
+# docs/operators.md has the operators of `fn` and `dynamic`, by tests/tools/test_docs.py.
+NOT_PUBLIC = {"arguments", "atomic", "balance", "console", "driver", "dynamic", "fn", "signatures"}
+FILES = {path.stem for path in (PACKAGE / "l3dali").glob("[!_]*.py")}
+MODULES = ["l3dali", *(f"l3dali.{name}" for name in sorted(FILES - NOT_PUBLIC))]
 
 
 @functools.cache
@@ -33,12 +30,10 @@ def _nodes(module: str) -> list[ast.stmt]:
 
 
 def _public(module: str) -> list[str]:
-    """What `__all__` lists, or that of the one module which is taken over with a star."""
+    """What `__all__` lists."""
     for node in _nodes(module):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return list(ast.literal_eval(node.value))
-        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
-            return _public(str(node.module))
     raise AssertionError(f"{module} has no __all__")
 
 
@@ -48,7 +43,7 @@ def _origin(module: str, name: str) -> str:
         if (
             isinstance(node, ast.ImportFrom)
             and str(node.module).startswith("l3dali.")
-            and any(alias.name in (name, "*") for alias in node.names)
+            and any(alias.name == name for alias in node.names)
         ):
             return _origin(str(node.module), name)
     return module

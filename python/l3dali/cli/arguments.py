@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from l3dali import codec
+from l3dali.arguments import THREADS
 from l3dali.cli.inputs import STDIN
 from l3dali.cli.outputs import STDOUT
 from l3dali.errors import UsageError
@@ -305,6 +305,6 @@ def cache_argument(text: str) -> float:
 
 def _jobs(text: str) -> int:
     jobs = positive_number(text)
-    if jobs not in codec.THREADS:
-        raise argparse.ArgumentTypeError(f"{jobs} is more than {codec.THREADS[-1]}")
+    if jobs not in THREADS:
+        raise argparse.ArgumentTypeError(f"{jobs} is more than {THREADS[-1]}")
     return jobs

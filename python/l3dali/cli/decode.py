@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from l3dali import codec
+from l3dali.arguments import checked_channels
 from l3dali.cli.arguments import add_output_options, new_file_command
 from l3dali.cli.inputs import L3_SUFFIX, find_inputs, read_file
 from l3dali.cli.loop import run, threads_per_file
@@ -95,7 +96,7 @@ def _channels(text: str) -> list[int]:
     if not all(name.strip().isdecimal() for name in names):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers, such as 3,2,1")
     try:
-        return codec.checked_channels([int(name) for name in names])
+        return checked_channels([int(name) for name in names])
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from l3dali import codec
+from l3dali.arguments import TILE_HEIGHTS, TILE_WIDTHS
 from l3dali.cli.arguments import add_output_options, new_file_command
 from l3dali.cli.inputs import L3_SUFFIX, find_inputs, read_file
 from l3dali.cli.loop import run, threads_per_file
@@ -78,9 +79,9 @@ def add_command(commands: Commands) -> None:
 def _tile(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d+)x(\d+)", text)
     tile = (int(match[1]), int(match[2])) if match else (0, 0)
-    if tile[0] not in codec.TILE_HEIGHTS or tile[1] not in codec.TILE_WIDTHS:
+    if tile[0] not in TILE_HEIGHTS or tile[1] not in TILE_WIDTHS:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not HxW with H of {codec.TILE_HEIGHTS} and W of {codec.TILE_WIDTHS}"
+            f"{text!r} is not HxW with H of {TILE_HEIGHTS} and W of {TILE_WIDTHS}"
         )
     return tile
 

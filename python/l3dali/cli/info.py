@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from l3dali import codec
+from l3dali.arguments import chunks_of
 from l3dali.cli.arguments import new_file_command
 from l3dali.cli.inputs import L3_SUFFIX, find_inputs, read_file
 from l3dali.cli.loop import run
@@ -107,7 +108,7 @@ def _json_fields(info: codec.Info) -> dict[str, object]:
 
 def _other_chunks(info: codec.Info) -> tuple[list[dict[str, object]], int]:
     """The first chunks of other types, and how many more there are."""
-    chunks = codec.chunks_of(info.other_chunks)
+    chunks = chunks_of(info.other_chunks)
     named: list[dict[str, object]] = [
         {"type": kind.decode(), "bytes": len(data)} for kind, data in islice(chunks, _MAX_NAMED)
     ]

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l3dali import codec
+from l3dali import arguments, atomic
 from l3dali.cli.inputs import KNOWN_SUFFIXES
 from l3dali.console import complain
 from l3dali.errors import UsageError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 STDOUT = Path("/dev/stdout")  # what `-o -` becomes
 # Errors of writing that the next file would meet as well.
 _LASTING = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENODEV, errno.ESTALE}
-_MOST_WRITES = codec.THREADS[-1]
+_MOST_WRITES = arguments.THREADS[-1]
 _WRITE_SECONDS = 5
 _writes = threading.Semaphore(_MOST_WRITES)  # each holds one
 
@@ -38,7 +38,7 @@ class OutputError(OSError):
 
 def is_stream(path: Path) -> bool:
     """Whether `path` is standard output, a pipe or a device: data is written into it."""
-    return path == STDOUT or codec.is_special(path)
+    return path == STDOUT or atomic.is_special(path)
 
 
 def check_stream(output: Path) -> None:
@@ -203,11 +203,11 @@ def write_file(
             with os.fdopen(sys.stdout.fileno(), "wb", closefd=False) as file:
                 file.write(data)
         elif is_stream(target):
-            codec.write_atomically(target, data)
+            atomic.write_atomically(target, data)
         else:
             with _writes:
                 target.parent.mkdir(parents=True, exist_ok=True)
-                codec.write_atomically(target, data, like=like, replace=replace)
+                atomic.write_atomically(target, data, like=like, replace=replace)
     except OSError as error:
         if error.errno in _LASTING:
             where = error.filename or os.fspath(target)
@@ -228,7 +228,7 @@ def new_file(path: Path, *, overwrite: bool) -> Path:
     Raises:
         UsageError: there is a file already, or no folder for it.
     """
-    if path != STDOUT and not codec.is_special(path):
+    if path != STDOUT and not atomic.is_special(path):
         if path.is_dir() or not path.parent.is_dir():
             raise UsageError(f"{path} cannot be written: name a file in a folder that exists")
         if not os.access(path.parent, os.W_OK):
@@ -250,7 +250,7 @@ def write_new(path: Path, data: str | bytes, *, overwrite: bool) -> bool:
     for number in itertools.count(1):
         target = path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
         with suppress(FileExistsError):
-            codec.write_atomically(target, data, replace=overwrite)
+            atomic.write_atomically(target, data, replace=overwrite)
             break
     if target != path:
         complain(f"l3: {path} was created by another process and was not replaced; wrote {target}")

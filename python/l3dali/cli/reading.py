@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from l3dali import codec
+from l3dali.arguments import MAX_PIXELS_RANGE
 from l3dali.cli.arguments import positive_number
-from l3dali.codec import DEFAULT_MAX_PIXELS, MAX_PIXELS_RANGE
+from l3dali.codec import DEFAULT_MAX_PIXELS
 from l3dali.datasets.convert.limits import cgroup_bytes
 from l3dali.errors import L3Error
 from l3dali.images.headers import read_header

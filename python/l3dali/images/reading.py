@@ -20,12 +20,8 @@ from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
-from l3dali.codec import (
-    DEFAULT_MAX_PIXELS,
-    SAMPLE_SCALARS,
-    strip_exif_prefix,
-    unsupported_samples,
-)
+from l3dali.arguments import SAMPLE_SCALARS, strip_exif_prefix, unsupported_samples
+from l3dali.codec import DEFAULT_MAX_PIXELS
 from l3dali.images.geometry import (
     looks_like_labels,
     shrink,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from l3dali import codec
+from l3dali.arguments import DEFAULT_THREADS, checked_max_pixels
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
 from l3dali.metadata import extra_samples, of_channels, png_of_metadata, tiff_of_metadata
@@ -40,7 +41,7 @@ def transcode(
     max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
     coding: codec.Coding = codec.DEFAULT_CODING,
     effort: int = codec.DEFAULT_EFFORT,
-    threads: int = codec.DEFAULT_THREADS,
+    threads: int = DEFAULT_THREADS,
     tile: tuple[int, int] | None = None,
 ) -> bytes:
     """Makes an L3 file of an image file of any format that `l3 encode` reads.
@@ -80,7 +81,7 @@ def transcode(
         labels=labels,
         orient=orient,
         max_side=max_side,
-        max_pixels=codec.checked_max_pixels(max_pixels),
+        max_pixels=checked_max_pixels(max_pixels),
     )
     return encode_picture(
         picture, labels=labels, coding=coding, effort=effort, threads=threads, tile=tile

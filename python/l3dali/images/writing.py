@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from l3dali.codec import MAX_CHANNELS, MAX_PIXELS
+from l3dali.arguments import MAX_CHANNELS, MAX_PIXELS
 from l3dali.images.headers import ImageError
 from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP
 from l3dali.images.tiff_directories import plain_exif_tags

@@ -1,0 +1,78 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from pathlib import Path
+
+_NO_MODES = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)  # of disks without permissions
+
+
+def is_special(path: Path) -> bool:
+    """Whether a path is that of a pipe or a device, or a link of the system to an open file.
+
+    No other link is special, whatever it points at: not one in /dev/shm, where anybody may write.
+    """
+    if path.is_symlink():
+        folder = os.path.realpath(path.parent)
+        return folder == "/dev" or folder.startswith("/proc/")
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def write_atomically(
+    path: Path, data: bytes, *, like: Path | None = None, replace: bool = True
+) -> None:
+    """Writes a file under a temporary name beside `path`, then renames it.
+
+    It gets the permissions and times of the file `like`, or else the permissions of the one that it
+    replaces. What is special is written into, and stays what it is.
+
+    Raises:
+        FileExistsError: `path` exists, and is not to be replaced. Disks without links tell of what
+            was there before the file was renamed.
+        OSError: it cannot be written.
+    """
+    if is_special(path):
+        with path.open("wb") as file:
+            file.write(data)
+        return
+    if not path.name:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    temporary = path.with_name(f".l3-{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            if like is not None or (path.exists() and not path.is_symlink()):
+                status = (like or path).stat()
+                try:  # not set-user-ID: the owner may be another
+                    temporary.chmod(status.st_mode & 0o777)
+                except OSError as error:
+                    if error.errno not in _NO_MODES:
+                        raise
+            file.write(data)
+        if like is not None:
+            os.utime(temporary, ns=(status.st_atime_ns, status.st_mtime_ns))
+        if replace or not _linked(temporary, path):
+            temporary.replace(path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+        raise
+
+
+def _linked(temporary: Path, path: Path) -> bool:
+    """Renames the file unless `path` exists; False where the disk has no links."""
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        raise
+    except OSError:
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        return False
+    temporary.unlink()
+    return True
