@@ -17,8 +17,8 @@ export L3_CUDA_ARCHS ?= 90
 comma := ,
 VENV := .venv
 PY := $(VENV)/bin/python
-# What l3_replay does not run under sanitizers: batches and caches, the C face, the Python face.
-SANITIZED_TESTS := engines/test_batch_engine engines/test_c_library engines/test_channel_groups python/test_codec
+# What tests of tests/CMakeLists.txt do not call: the C face and the Python face.
+SANITIZED_TESTS := engines/test_c_library python/test_codec
 # Those that ask engines and encoder through tests/engines/engines.py alone.
 TESTS_OF_ENGINES := engines/test_change encoder/test_encoder_kernels format/test_golden format/test_invalid \
   engines/test_output_plan engines/test_parity encoder/test_roundtrip
@@ -26,6 +26,7 @@ LONG_ON_AARCH64 := encoded_cache or of_scikit_image or grows_by
 INTEGRATIONS := .venv-integrations
 STREAMING := .venv-streaming
 DOCS := .venv-docs
+CTEST = PATH="$(CURDIR)/$(VENV)/bin:$$PATH" ctest --output-on-failure --parallel $(shell nproc) --test-dir
 RELEASE := build/release
 SANITIZE := build/sanitize
 AARCH64 := build/aarch64
@@ -56,7 +57,8 @@ PIP_BUILD := $(PIP_INSTALL) --no-build-isolation
 
 CXX_SOURCES := $(shell find benchmarks encoder examples include src tests -type f \
   -name '*.h' -o -name '*.c' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc')
-SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/gpu/*.cu benchmarks/gpu/*.h tests/ptx/*.cc tests/ptx/*.h) \
+SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/CMakeLists.txt tests/CMakeLists.txt tests/ptx/CMakeLists.txt) \
+  $(wildcard benchmarks/gpu/*.cu benchmarks/gpu/*.h tests/ptx/*.cc tests/ptx/*.h) \
   $(shell find build_backend cmake encoder include python share src tests/native -type f -not -name '*.pyc')
 
 .PHONY: help build build-tests demo test test-aarch64 test-integrations simulate simulate-all gpu gpu-test gpu-bench gpu-variants bench liquid wasm wheel docs \
@@ -74,6 +76,7 @@ demo: $(VENV)/package  ## encode photographs, decode them through DALI, compare,
 	$(PY) examples/demo.py
 
 test: $(VENV)/installed  ## run all tests, but for the sanitizers and the tests beside other packages
+	$(CTEST) $(RELEASE) --exclude-regex '^replay'
 	L3_TESTING_LIBRARY=$(RELEASE)/libl3_testing.so \
 	$(PY) -m pytest $(IN_PARALLEL) --durations=20 $(if $(filter OFF,$(L3_DALI)),-m "not dali")
 
@@ -92,58 +95,34 @@ simulate-all: $(VENV)/tools  ## the same for every architecture, in other orders
 	$(PY) tests/ptx/simulate.py --all
 
 sanitize: $(SANITIZE)/installed  ## run test files, mutants, random images and tests of the faces under ASan and UBSan
-	$(SANITIZE)/l3_replay --mutate 2000 tests/golden tests/invalid tests/fuzz/found
-	$(SANITIZE)/l3_replay --change 60 tests/golden
-	$(SANITIZE)/l3_replay --encode 100
-	$(SANITIZE)/l3_replay --encode-change 100
-	$(SANITIZE)/l3_replay --build 100
-	$(SANITIZE)/l3_replay --corpus tests/fuzz/corpus
-	$(if $(filter OFF,$(L3_DALI)),,$(SANITIZE)/l3_nvimgcodec_test --mutants 20000 tests/golden tests/invalid tests/fuzz/found)
+	$(CTEST) $(SANITIZE)
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONPATH="$(SANITIZE)/site$${PYTHONPATH:+:$$PYTHONPATH}" \
 	L3_TESTING_LIBRARY=$(SANITIZE)/libl3_testing.so \
 	$(PY) -m pytest $(IN_PARALLEL) --capture=sys -m "not dali and not cuda and not slow" \
 	  $(SANITIZED_TESTS:%=tests/%.py)
 
-# g++'s sanitizer passes over offsets that wrap around: `row[x - 1]` of x = 0 as an unsigned number.
-REPLAY_CLANG := build/fuzz/l3_replay --emulated-share 100
-sanitize-clang:  ## files, mutants, images and corpora under Clang's sanitizers, which see more; not part of CI
+# g++'s sanitizer misses offsets that wrap around: `row[x - 1]` of x = 0 as an unsigned number.
+sanitize-clang:  ## the same files and images under Clang's sanitizers, which see more; not part of CI
 	cmake --preset fuzz
 	cmake --build --preset fuzz --target l3_replay
-	$(REPLAY_CLANG) --mutate 300 tests/golden tests/invalid tests/fuzz/found
-	$(REPLAY_CLANG) --change 20 tests/golden
-	$(REPLAY_CLANG) --encode 100
-	$(REPLAY_CLANG) --encode-change 100
-	$(REPLAY_CLANG) --build 100
-	$(REPLAY_CLANG) --corpus tests/fuzz/corpus
+	$(CTEST) build/fuzz --tests-regex '^replay'
 
 # Every engine that 64-bit ARM has, and the scalar core as its compiler makes it. Needs
-# g++-aarch64-linux-gnu and qemu-user-static. Emulated lanes are the same code on each processor.
+# g++-aarch64-linux-gnu and qemu-user-static, which cannot look for leaks. Emulated lanes are the same
+# code on each processor.
 RUN_AARCH64 := qemu-aarch64-static -L /usr/aarch64-linux-gnu
-REPLAY_AARCH64 := $(RUN_AARCH64) $(AARCH64)/l3_replay --emulated-share 100
-# Leaks are looked for by means that qemu does not have.
-REPLAY_AARCH64_SANITIZED := ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
-  $(RUN_AARCH64) $(AARCH64)-sanitize/l3_replay --emulated-share 100
 
 test-aarch64: $(VENV)/installed  ## build for 64-bit ARM, and run the tests of format, engines and encoder there, under qemu
 	$(call BUILD_AARCH64,$(AARCH64),Release) --target l3_replay l3_serve
 	$(call BUILD_AARCH64,$(AARCH64)-sanitize,RelWithDebInfo -DL3_SANITIZE=address$(comma)undefined) --target l3_replay
-	$(REPLAY_AARCH64) tests/golden tests/invalid tests/fuzz/found
-	$(REPLAY_AARCH64) --mutate 2000 tests/golden tests/invalid tests/fuzz/found
-	$(REPLAY_AARCH64) --change 60 tests/golden
-	$(REPLAY_AARCH64) --encode 200
-	$(REPLAY_AARCH64) --build 200
-	$(REPLAY_AARCH64) --corpus tests/fuzz/corpus
-	$(REPLAY_AARCH64_SANITIZED) tests/golden tests/invalid tests/fuzz/found
-	$(REPLAY_AARCH64_SANITIZED) --mutate 300 tests/golden tests/invalid tests/fuzz/found
-	$(REPLAY_AARCH64_SANITIZED) --change 20 tests/golden
-	$(REPLAY_AARCH64_SANITIZED) --encode 50
-	$(REPLAY_AARCH64_SANITIZED) --build 50
+	$(CTEST) $(AARCH64) --tests-regex '^replay'
+	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 $(CTEST) $(AARCH64)-sanitize --tests-regex '^replay'
 	L3_TESTING_COMMAND="$(RUN_AARCH64) $(AARCH64)/l3_serve" $(PY) -m pytest $(IN_PARALLEL) \
 	  -m "not slow" -k "not ($(LONG_ON_AARCH64))" $(TESTS_OF_ENGINES:%=tests/%.py)
 
 BUILD_AARCH64 = cmake -S . -B $(1) -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gnu.cmake \
-  -DCMAKE_BUILD_TYPE=$(2) -DL3_DALI=OFF -DL3_BUILD_PYTHON=OFF -DL3_BUILD_TESTS=ON \
+  -DCMAKE_BUILD_TYPE=$(2) -DL3_DALI=OFF -DL3_BUILD_PYTHON=OFF -DL3_BUILD_TESTS=ON -DL3_EMULATED_SHARE=100 \
   && cmake --build $(1) --parallel $(shell nproc)
 
 # The decoder behind include/l3/l3.h in one command, for machines that CMake does not know here.
@@ -245,12 +224,12 @@ $(VENV)/tools: pyproject.toml build_backend/l3_build_backend.py
 $(VENV)/package: $(VENV)/tools $(SOURCES)
 	@echo '== L3: compiled and installed, up to 4 minutes on two idle cores'
 	$(PIP) -v --no-build-isolation -C build-dir=$(RELEASE) \
-	  -C cmake.define.L3_BUILD_TESTS=OFF -C cmake.define.L3_BUILD_C_LIBRARY=OFF '.$(DEMO_EXTRAS)'
+	  -C cmake.define.L3_BUILD_TESTS=OFF '.$(DEMO_EXTRAS)'
 	@touch $@
 
 $(VENV)/installed: $(VENV)/tools $(SOURCES)
 	$(PIP_BUILD) -C build-dir=$(RELEASE) \
-	  -C cmake.define.L3_BUILD_TESTS=ON -C cmake.define.L3_BUILD_C_LIBRARY=ON '.$(EXTRAS)'
+	  -C cmake.define.L3_BUILD_TESTS=ON '.$(EXTRAS)'
 	@touch $(VENV)/package $@
 
 # The wheel of .venv, so that nothing is compiled twice.

@@ -173,10 +173,11 @@ struct CpuDecoder::Tables {
       BuildRansTables(model, view.info.used_bits, rans.get());
       if (model.match_table_count == 0) return;
       rans->colors.count = 1u << view.info.used_bits;
-      if (found.count != 0) {
-        colors = std::make_unique<uint64_t[]>(found.count);
+      const uint32_t color_count = found.count;
+      if (color_count != 0) {
+        colors = std::make_unique<uint64_t[]>(color_count);
         ReadMatchColors(found, view.info.channels, view.info.used_bits, colors.get());
-        rans->colors = {colors.get(), found.count};
+        rans->colors = {colors.get(), color_count};
       }
       FindPixels(view.info);
     });
