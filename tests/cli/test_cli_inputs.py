@@ -6,7 +6,7 @@ import os
 import pty
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +15,6 @@ from PIL import PngImagePlugin
 
 import l3dali
 from l3dali.cli import main
-
-if TYPE_CHECKING:
-    pass
 
 
 @pytest.fixture
@@ -104,7 +101,7 @@ def test_standard_input_from_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("command", "source", "target"),
-    [("encode", "source", "-"), ("decode", "-", "/dev/stdout"), ("thumbnail", "-", "/dev/stdin")],
+    [("encode", "source", "-"), ("decode", "-", "/dev/stdout")],
 )
 def test_a_stream_that_is_open_on_its_source(
     tmp_path: Path, command: str, source: str, target: str
@@ -112,9 +109,8 @@ def test_a_stream_that_is_open_on_its_source(
     data = imagecodecs.png_encode(image()) if command == "encode" else l3dali.encode(image())
     path = tmp_path / "source"
     path.write_bytes(data)
-    option = [] if command == "thumbnail" else ["-o"]
     with path.open("r+b") as file:
-        line = [*L3, command, source, *option, target]
+        line = [*L3, command, source, "-o", target]
         pipe = subprocess.PIPE
         done = subprocess.run(line, stdin=file, stdout=file, stderr=pipe, cwd=tmp_path, check=False)
     assert done.returncode == 2
@@ -192,8 +188,7 @@ def test_list_from_standard_input(null: bool, tree: Path, monkeypatch: pytest.Mo
     write_png(tree / name)
     names = [os.fsencode(path) for path in (tree / "one.png", Path("tree", name), Path("tree/a"))]
     end = b"\0" if null else b"\n"
-    flags = ["-0"] if null else []
-    result = run("encode", "--files-from", "-", *flags, "-o", "out", stdin=end.join(names) + end)
+    result = run("encode", "--files-from", "-", "-o", "out", stdin=end.join(names) + end)
     assert result.returncode == 0
     expected = {"tree/one.l3", "tree/a/two.l3", "tree/a/b/three.l3", f"tree/{name[:-4]}.l3"}
     assert files_below(tree.parent / "out") == expected
@@ -206,17 +201,6 @@ def test_list_may_be_of_windows(tree: Path) -> None:
     arguments = ["--files-from", str(tree.parent / "list"), "-o", str(out)]
     assert main(["encode", str(tree), *arguments]) == 0
     assert files_below(out) == {"one.l3", "a/two.l3", "a/b/three.l3"}
-
-
-@pytest.mark.parametrize("names", [b"one.png\0a/two.png\0", "one.png\n".encode("utf-16")])
-def test_list_with_nul_needs_its_flag(
-    tree: Path, capsys: pytest.CaptureFixture[str], names: bytes
-) -> None:
-    """It ended in a traceback."""
-    (tree.parent / "list").write_bytes(names)
-    for command in ("encode", "decode", "verify"):
-        assert main([command, str(tree), "--files-from", str(tree.parent / "list")]) == 2
-        assert "the list has NUL bytes: use -0, or UTF-8" in capsys.readouterr().err
 
 
 def test_list_cannot_lead_out_of_its_folder(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -137,7 +137,7 @@ def test_json_summary(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert summary.keys() == expected.keys() | {"read_bytes", "seconds"}
 
 
-@pytest.mark.parametrize("name", ["source.png", "list", "new.l3", "folder"])
+@pytest.mark.parametrize("name", ["source.png", "list", "folder"])
 def test_json_summary_takes_the_place_of_nothing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -152,10 +152,7 @@ def test_json_summary_takes_the_place_of_nothing(
     assert before == {path: path.read_bytes() for path in tmp_path.glob("*") if path.is_file()}
 
 
-COMMANDS = (
-    *("encode", "decode", "info", "verify", "view", "thumbnail", "bench", "convert", "profile"),
-    *("plan", "help"),
-)
+COMMANDS = ["encode", "decode", "info", "verify", "view", "thumbnail", "convert", "profile", "plan"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -163,35 +160,15 @@ def test_help_has_examples_and_exit_codes(command: str, capsys: pytest.CaptureFi
     with pytest.raises(SystemExit):
         main([command, "--help"])
     help_text = capsys.readouterr().out
-    assert main(["help", command]) == 0
-    assert capsys.readouterr().out == help_text
     assert f"examples:\n  l3 {command}" in help_text
     assert "exit codes:\n  0  " in help_text
     assert max(map(len, help_text.splitlines())) <= 80
 
 
 def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 0
-    listed = re.findall(r"^    (\w+)\b", capsys.readouterr().out, re.MULTILINE)
-    assert tuple(listed) == COMMANDS
-
-
-@pytest.mark.parametrize(
-    ("arguments", "meant"),
-    [
-        (["encode", "a.png", "--verfy"], "did you mean --verify? (see l3 encode --help)"),
-        (["encode", "a.png", "--efort=3"], "did you mean --effort? (see l3 encode --help)"),
-        (["convert", "--quite", "a"], "--quite; did you mean --quiet? (see l3 convert --help)"),
-        (["encode", "a.png", "--label"], "--label; did you mean --labels? (see l3 encode --help)"),
-    ],
-)
-def test_what_is_mistyped_is_guessed(
-    arguments: list[str], meant: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 2
-    assert meant in capsys.readouterr().err
-    assert main(["encode", "a.png", "--xyzzy"]) == 2
-    assert "did you mean" not in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([])
+    assert re.findall(r"^    (\w+)\b", capsys.readouterr().out, re.MULTILINE) == COMMANDS
 
 
 def test_completions_are_made() -> None:
@@ -237,18 +214,6 @@ def test_growth_of_lossy_sources_is_said(
     ratio = f"{jpegs['written_bytes'] / jpegs['read_bytes']:.2f}"
     assert re.search(rf"l3: 2 JPEG images grew from \S+ \w+ to \S+ \w+, ratio {ratio}\n", errors)
     assert "keep such files as they are" in errors
-
-
-def test_growth_is_said_early_in_a_long_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    PIL_Image.fromarray(NOISE).save(tmp_path / "photo.jpg", quality=30)
-    folder = write_copies(tmp_path / "copies", 120, tmp_path / "photo.jpg")
-    assert main(["encode", str(folder)]) == 0
-    told = capsys.readouterr().err
-    assert told.startswith("l3: after 100 of 120 files:\nl3: 100 JPEG images grew")
-    lines = [line for line in told.splitlines() if "grew" in line]
-    assert [line.split()[1] for line in lines] == ["100", "120"]
 
 
 # What ends a run.

@@ -18,6 +18,7 @@ from test_liquid_plan import PIXELS, make_profile
 from l3dali.cli import main
 from l3dali.datasets.liquid.hosts import HostFile, host_names, on_host, parse_host, read_host
 from l3dali.datasets.liquid.model import Limits, Solution, costs_of, solve
+from l3dali.datasets.liquid.plan import read_plan
 from l3dali.datasets.liquid.profile import Profile, Training
 from l3dali.errors import UsageError
 
@@ -182,31 +183,12 @@ def test_the_command_plans_for_a_host_that_ships(
     assert "bound by the shared file system (100%)" in said
     assert "8 x A100 SXM4 40 GB: nothing was measured there" in said
     assert "its GPUs may decode 30% slower or faster than predicted" in said
-    assert run(make_profile(), tmp_path, *arguments, "--json") == 0
-    low, high = json.loads(capsys.readouterr().out)["rate_span"]
-    assert low == pytest.approx(high)  # decoding does not bind
-
-
-def test_a_set_in_the_caches_of_gpus_has_a_caution(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Tiles of a few kB: two nodes of 115 core seconds plan each in 16 us and do nothing else."""
-    monkeypatch.setattr("test_liquid_plan.PIXELS", 64 * 64)
-    table = {"source": (8e3, 2e-4), "rans": (7e3, 1e-4), "packed": (8e3, 3e-5)}
-    arguments = ["--host", "dgx-a100", "--nodes", "2", "--file-system", "10GB/s"]
-    assert run(make_profile(table), tmp_path, *arguments) == 0
-    said = capsys.readouterr().out
-    assert "caution: the images fit into the caches of the GPUs" in said
-    assert "predicted: 14,400,000 images/s" in said
-    assert run(make_profile(table), tmp_path, *arguments, "--gpu-cache", "0") == 0
-    assert "caution" not in capsys.readouterr().out
 
 
 def test_options_change_the_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--host", "cpu-node", "--network", "unlimited", "--json"]
-    assert run(make_profile(), tmp_path, *arguments) == 0
-    assert json.loads(capsys.readouterr().out)["binding"].keys() == {"cores"}
-    assert run(make_profile(), tmp_path, "--host", "dgx-a100", "--device", "cpu", "--json") == 0
-    said = json.loads(capsys.readouterr().out)
-    assert all(key.endswith("@cpu") for key in said["shares"])
-    assert said["rate_span"] == []
+    assert run(make_profile(), tmp_path, "--host", "cpu-node", "--network", "unlimited") == 0
+    assert read_plan(tmp_path / "plan.json").predicted.binding.keys() == {"cores"}
+    assert run(make_profile(), tmp_path, "--host", "dgx-a100", "--device", "cpu") == 0
+    shares = read_plan(tmp_path / "plan.json").predicted.shares
+    assert all(key.endswith("@cpu") for key in shares)
+    assert "its GPUs may decode" not in capsys.readouterr().out

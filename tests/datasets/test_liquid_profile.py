@@ -22,6 +22,7 @@ from convert_tools import write_tar
 
 from l3dali import codec
 from l3dali.cli import main
+from l3dali.cli.arguments import rate_argument
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.storage import open_folder
 from l3dali.datasets.convert.work import find_sources
@@ -29,7 +30,7 @@ from l3dali.datasets.liquid import measure
 from l3dali.datasets.liquid.dataset import Candidate, draw, fingerprint, open_dataset
 from l3dali.datasets.liquid.fit import fit_linear
 from l3dali.datasets.liquid.groups import group_of
-from l3dali.datasets.liquid.host import measure_reading, parse_rate
+from l3dali.datasets.liquid.host import measure_reading
 from l3dali.datasets.liquid.measure import measure_profile
 from l3dali.datasets.liquid.profile import (
     UNKNOWN_ERROR,
@@ -415,7 +416,7 @@ def test_degenerate_fits(sizes: list[float], pixels: list[float], values: list[f
     ],
 )
 def test_rates(text: str, rate: float) -> None:
-    assert parse_rate(text) == rate
+    assert rate_argument(text) == rate
 
 
 def test_reading(folder: Path) -> None:

@@ -6,7 +6,6 @@ One module for each command. They share `arguments`, `inputs`, `outputs`, `loop`
 from __future__ import annotations
 
 import argparse
-import errno
 import io
 import os
 import signal
@@ -17,18 +16,16 @@ from typing import TYPE_CHECKING, NoReturn
 
 from l3dali import __version__
 from l3dali.cli import (
-    bench,
     convert,
     decode,
     encode,
     info,
     plan,
     profile,
-    thumbnail,
     verify,
     view,
 )
-from l3dali.cli.arguments import Parser, new_command
+from l3dali.cli.arguments import Parser
 from l3dali.cli.loop import interrupt_once, signal_of
 from l3dali.cli.outputs import end_writes
 from l3dali.cli.report import EXIT_FAILED, SIGNALLED
@@ -46,8 +43,6 @@ _COMMANDS = (
     info,
     verify,
     view,
-    thumbnail,
-    bench,
     convert,
     profile,
     plan,
@@ -56,9 +51,6 @@ _COMMANDS = (
 
 def run() -> NoReturn:
     """`main` in a process of its own, which an interrupt ends within a second."""
-    for number in range(3):  # Another program that shares a stream may have changed this.
-        with suppress(OSError):
-            os.set_blocking(number, True)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # If it is ignored, children end with 0.
     interrupt_once()
     code = main()
@@ -106,9 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain("l3: not enough memory")
         return EXIT_FAILED
     except OSError as error:
-        is_here = error.errno == errno.ENOENT  # the only missing file that has no name
-        place = error.filename or ("the current folder" if is_here else "standard output")
-        complain(f"l3: {place}: {error.strerror}" if error.errno else f"l3: {error}")
+        place = f"{error.filename}: " if error.filename else ""
+        complain(f"l3: {place}{error.strerror or error}")
         return EXIT_FAILED
     return code
 
@@ -116,11 +107,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = make_parser()
     (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-    name, *rest = arguments or ["help"]
+    name, *rest = arguments or ["--help"]
     if name in commands.choices:
         options: argparse.Namespace = commands.choices[name].parse_mixed(rest)
         return options
-    return parser.parse_args(arguments)
+    return parser.parse_args([name, *rest])
 
 
 def make_parser() -> Parser:
@@ -130,20 +121,4 @@ def make_parser() -> Parser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in _COMMANDS:
         command.add_command(commands)
-
-    def show_help(options: argparse.Namespace) -> int:
-        (commands.choices[options.command] if options.command else parser).print_help()
-        return 0
-
-    helper = new_command(
-        commands,
-        "help",
-        show_help,
-        "Show the help of l3, or of a command.",
-        """
-        l3 help
-        l3 help encode
-        """,
-    )
-    helper.add_argument("command", nargs="?", choices=[*commands.choices], metavar="COMMAND")
     return parser

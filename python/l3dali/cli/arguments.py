@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import math
 import os
 import re
@@ -12,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from l3dali import codec
 from l3dali.arguments import THREADS
 from l3dali.cli.inputs import STDIN
 from l3dali.cli.outputs import STDOUT
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
+_MOST_DIGITS = 20  # int() takes long for many
+_UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _EXIT_CODES = """exit codes:
   0    all went well
   2    a file failed, or the command is wrong
@@ -32,30 +34,23 @@ _EXIT_CODES = """exit codes:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are UsageErrors, which suggest the nearest option."""
+    """A parser whose errors are UsageErrors."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         # An abbreviation may be meant for another option, as `--label`.
         super().__init__(*arguments, **(options | {"allow_abbrev": False}))
 
     def error(self, message: str) -> NoReturn:
-        _, _, unknown = message.partition("unrecognized arguments: ")
-        options = [each.partition("=")[0] for each in unknown.split() if each[:1] == "-"]
-        close = difflib.get_close_matches("".join(options[:1]), self._option_string_actions, n=1)
-        meant = f"; did you mean {close[0]}?" if close else ""
-        raise UsageError(f"{message}{meant} (see {self.prog} --help)")
+        raise UsageError(f"{message} (see {self.prog} --help)")
 
     def add_argument(self, *arguments: Any, **options: Any) -> argparse.Action:
         action = super().add_argument(*arguments, **options)
-        if action.type in (path_argument, path_or_url_argument, output_argument, url_argument):
+        if action.type in (path_argument, path_or_url_argument, output_argument, name_argument):
             action.complete = _COMPLETE_FILES  # type: ignore[attr-defined]
         return action
 
     def parse_mixed(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parses paths before and behind options."""
-        for name in (each.partition("=")[0] for each in arguments if each[:2] == "--" != each):
-            if name not in self._option_string_actions and "--" not in arguments:
-                self.error(f"unrecognized arguments: {name}")
         with suppress(UsageError):  # Only this way, names with a dash may follow `--` alone.
             found, unknown = self.parse_known_args(arguments)
             if not unknown:
@@ -93,38 +88,50 @@ def new_file_command(
     run: Callable[[argparse.Namespace], int],
     summary: str,
     examples: str,
-    *,
-    sets: bool = False,
+    what: str = "file or folder",
 ) -> Parser:
-    """The parser of a command that takes files and folders; `run` returns its exit code.
-
-    With `sets` it takes shards and URLs, too: a URL stays a string.
-    """
+    """The parser of a command that takes files and folders; `run` returns its exit code."""
     command = new_command(commands, name, run, summary, examples)
     command.add_argument(
         "paths",
         nargs="*",
-        type=path_or_url_argument if sets else path_argument,
+        type=path_or_url_argument if "URL" in what else path_argument,
         metavar="PATH",
-        help="file, shard, folder or URL; - is standard input"
-        if sets
-        else "file or folder; - is standard input",
+        help=f"{what}; - is standard input",
     )
     command.add_argument(
         "--files-from",
         type=path_argument,
         metavar="LIST",
-        help="file with the names of input files, one a line, relative to PATH or to the current "
-        "folder; - is standard input",
-    )
-    command.add_argument(
-        "-0",
-        "--null",
-        action="store_true",
-        help="names in LIST end with NUL, as by find -print0",
+        help="file with the names of input files, one a line, or as by find -print0; - is "
+        "standard input",
     )
     command.set_defaults(quiet=False, json_summary=None, has_summary=False)
     return command
+
+
+def add_sources(parser: Parser, metavar: str) -> None:
+    """Adds the data sets of commands that read them."""
+    what = "folder, shard, or shards as 'a-{000..146}.tar'; a path or a URL (s3://...)"
+    parser.add_argument("sources", nargs="+", type=name_argument, metavar=metavar, help=what)
+
+
+def add_coding_options(parser: Parser, default: str | None = None) -> None:
+    """Adds the options of commands that write L3 files."""
+    parser.add_argument(
+        "--coding",
+        choices=codec.CODINGS,
+        default=default,
+        help="rans is smaller, packed is faster, stored is raw; default: " + codec.DEFAULT_CODING,
+    )
+    parser.add_argument(
+        "--effort",
+        type=int,
+        choices=codec.EFFORTS,
+        default=codec.DEFAULT_EFFORT,
+        metavar="N",
+        help="compression effort of rans, 1 (fastest) to 9 (smallest); default: %(default)s",
+    )
 
 
 def add_report_options(parser: Parser) -> None:
@@ -148,8 +155,8 @@ def add_output_options(parser: Parser) -> None:
         "--output",
         type=output_argument,
         metavar="OUT",
-        help="folder for the results, or for one PATH the result with its suffix; - is standard "
-        "output; default: beside each PATH",
+        help="folder for the results; a result, for one PATH; - is standard output; default: "
+        "beside each PATH",
     )
     existing = parser.add_mutually_exclusive_group()
     existing.add_argument("--overwrite", action="store_true", help="replace existing results")
@@ -159,15 +166,14 @@ def add_output_options(parser: Parser) -> None:
     parser.add_argument(
         "--preserve",
         action="store_true",
-        help="keep permissions and times of the sources; l3 encode also keeps text and dots per "
-        "inch of PNG",
+        help="keep permissions and times of the sources; of PNG also text and dots per inch",
     )
     add_jobs_option(parser)
     add_report_options(parser)
 
 
 def add_new_file_options(parser: Parser, default: str) -> None:
-    """Adds the options of commands that write one JSON file; see `write_new`."""
+    """Adds the options of commands that write one JSON file."""
     parser.add_argument(
         "-o",
         "--output",
@@ -193,7 +199,7 @@ def add_host_options(
         help_text = f"{what}: 200MB/s, 2GB/s, unlimited"
         host.add_argument(f"--{name}", type=rate_argument, metavar="RATE", help=help_text)
     cache = f"GPU memory for encoded images, or 0{default_cache}"
-    host.add_argument("--gpu-cache", type=cache_argument, metavar="SIZE", help=cache)
+    host.add_argument("--gpu-cache", type=size_argument, metavar="SIZE", help=cache)
     step = "images a second of the training step"
     host.add_argument("--train-rate", type=positive_float, metavar="N", help=step)
     return host
@@ -201,9 +207,9 @@ def add_host_options(
 
 def add_jobs_option(parser: Parser) -> None:
     """Adds `--jobs`."""
-    cores = local_cores()
+    cores, kind = local_cores(), number_in(THREADS[1:])
     parser.add_argument(
-        "-j", "--jobs", type=_jobs, default=cores, help=f"number of threads; default here: {cores}"
+        "-j", "--jobs", type=kind, default=cores, help=f"number of threads; default here: {cores}"
     )
 
 
@@ -235,76 +241,53 @@ def output_argument(text: str) -> Path:
     return path_argument(text)
 
 
-def url_argument(text: str) -> str:
-    """A path or a URL, not an empty one."""
-    return name_argument(text)
-
-
 def name_argument(text: str) -> str:
-    """A name, not an empty one."""
+    """A name, a path or a URL, not an empty one."""
     if not text:
         raise argparse.ArgumentTypeError("an empty name")
     return text
 
 
-_MOST_DIGITS = 20  # of 64 bits; products stay finite
+def number_in(allowed: range) -> Callable[[str], int]:
+    """Parses a number in a range."""
+
+    def parse(text: str) -> int:
+        number = int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else -1
+        if number not in allowed:
+            what = f"a number from {allowed[0]} to {allowed[-1]}"
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        return number
+
+    return parse
 
 
-def positive_number(text: str) -> int:
-    """A number above 0."""
-    if not text.isdecimal() or len(text) > _MOST_DIGITS or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
-    return int(text)
-
-
-def natural_number(text: str) -> int:
-    """A number from 0."""
-    if not text.isdecimal() or len(text) > _MOST_DIGITS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
-    return int(text)
+positive_number = number_in(range(1, 2**31))
 
 
 def positive_float(text: str) -> float:
     """A number above 0, maybe with a fraction."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
-    return number
+    with suppress(ValueError):
+        if 0 < float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
 
 
 def rate_argument(text: str) -> float:
-    """Bytes a second: 200MB/s, 2GB/s, unlimited."""
-    from l3dali.datasets.liquid.host import parse_rate
-
-    try:
-        return parse_rate(text)
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    """Bytes a second: 200MB/s, 2GB/s, or unlimited, which is infinity."""
+    if text == "unlimited":
+        return math.inf
+    match = re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+) ?([kmgt]?)b(/s|ps)?", text.lower())
+    rate = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    if not 1e3 <= rate <= 1e15:  # what storage has
+        raise argparse.ArgumentTypeError(f"{text!r} is no rate, such as 200MB/s, 2GB/s, unlimited")
+    return rate
 
 
 def size_argument(text: str) -> float:
-    """Bytes: 500MB, 2TB."""
-    from l3dali.datasets.liquid.host import parse_rate
-
-    try:
-        size = math.nan if "/" in text else parse_rate(text)
-    except UsageError:
-        size = math.nan
-    if not math.isfinite(size):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size, such as 500MB, 2GB or 1.5TB")
-    return size
-
-
-def cache_argument(text: str) -> float:
-    """Bytes of a cache: 20GB, or 0 for none."""
-    return 0.0 if text == "0" else size_argument(text)
-
-
-def _jobs(text: str) -> int:
-    jobs = positive_number(text)
-    if jobs not in THREADS:
-        raise argparse.ArgumentTypeError(f"{jobs} is more than {THREADS[-1]}")
-    return jobs
+    """Bytes: 500MB, 2TB, or 0."""
+    if text == "0":
+        return 0.0
+    with suppress(argparse.ArgumentTypeError):
+        if "/" not in text and math.isfinite(size := rate_argument(text)):
+            return size
+    raise argparse.ArgumentTypeError(f"{text!r} is not a size, such as 500MB, 2GB or 1.5TB")

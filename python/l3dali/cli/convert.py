@@ -5,19 +5,19 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from l3dali import codec
 from l3dali.cli.arguments import (
+    add_coding_options,
     add_jobs_option,
     add_report_options,
+    add_sources,
     name_argument,
     new_command,
     positive_number,
-    url_argument,
 )
 from l3dali.cli.reading import add_max_pixels_option
 
 if TYPE_CHECKING:
-    from l3dali.cli.arguments import Commands, Parser
+    from l3dali.cli.arguments import Commands
 
 
 def add_command(commands: Commands) -> None:
@@ -34,62 +34,21 @@ def add_command(commands: Commands) -> None:
         l3 convert photos-l3 photos-png --to png          back
         """,
     )
+    add_sources(parser, "SOURCE")
     parser.add_argument(
-        "sources",
-        nargs="+",
-        type=url_argument,
-        metavar="SOURCE",
-        help="folder, shard, or shards as 'a-{000..146}.tar'; a path or a URL (s3://...)",
+        "dest", type=name_argument, metavar="DEST", help="folder for the results; or a URL"
     )
-    parser.add_argument(
-        "dest", type=url_argument, metavar="DEST", help="folder for the results; or a URL"
-    )
-    _add_choices(parser)
-    _add_cautions(parser)
-    add_jobs_option(parser)
-    parser.set_defaults(jobs=None)  # what is not given: all cores of the machine, or the cluster
-    parser.add_argument(
-        "--engine",
-        choices=["local", "ray"],
-        default="local",
-        help="this machine, or the Ray cluster of RAY_ADDRESS; default: local",
-    )
-    add_report_options(parser)
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    from l3dali.cli import converting  # libraries for data sets are for this command alone
-
-    return converting.run(arguments)
-
-
-def _add_choices(parser: Parser) -> None:
-    """Adds the options that decide the results."""
     parser.add_argument(
         "--to",
         choices=["l3", "png", "tif", "source"],
         default="l3",
-        help="output format: l3; png or tif; or source, the original format of each image (PNG if "
-        "that is lossy); default: l3",
+        help="output format; source: the original format of each image; default: l3",
     )
-    parser.add_argument(
-        "--coding",
-        choices=codec.CODINGS,
-        help=f"coding of L3 files; default: {codec.DEFAULT_CODING}",
-    )
+    add_coding_options(parser)
     parser.add_argument(
         "--plan",
         metavar="FILE",
         help="file of l3 plan, which chooses the format of each image",
-    )
-    parser.add_argument(
-        "--effort",
-        type=int,
-        choices=codec.EFFORTS,
-        default=codec.DEFAULT_EFFORT,
-        metavar="N",
-        help="compression effort of rans, 1 (fastest) to 9 (smallest); other codings ignore it; "
-        "default: %(default)s",
     )
     parser.add_argument(
         "--labels",
@@ -97,21 +56,17 @@ def _add_choices(parser: Parser) -> None:
         action="append",
         default=[],
         metavar="NAMES",
-        help="images to mark as label maps, with entry numbers of palettes: the end of their names "
-        "or fields (seg.png), or a pattern of whole names with folders ('gtFine/*')",
+        help="images to mark as label maps: the end of their names or fields (seg.png), or a "
+        "pattern of whole names with folders ('gtFine/*')",
     )
     parser.add_argument(
         "--on-error",
         choices=["fail", "keep", "drop"],
         default="keep",
-        help="what to do with a damaged image: fail its shard, keep it as it is, or drop its "
-        "sample; default: %(default)s",
+        help="with a damaged image, fail its shard, keep the image as it is, or drop its sample; "
+        "default: %(default)s",
     )
     add_max_pixels_option(parser)
-
-
-def _add_cautions(parser: Parser) -> None:
-    """Adds the options that protect files."""
     parser.add_argument(
         "--remove-gone",
         action="store_true",
@@ -136,3 +91,18 @@ def _add_cautions(parser: Parser) -> None:
     parser.add_argument(
         "--grow", action="store_true", help="convert lossy images even if the result is larger"
     )
+    add_jobs_option(parser)
+    parser.set_defaults(jobs=None)  # what is not given: all cores of the machine, or the cluster
+    parser.add_argument(
+        "--engine",
+        choices=["local", "ray"],
+        default="local",
+        help="this machine, or the Ray cluster of RAY_ADDRESS; default: local",
+    )
+    add_report_options(parser)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from l3dali.cli import converting  # libraries for data sets are for this command alone
+
+    return converting.run(arguments)

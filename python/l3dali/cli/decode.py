@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from l3dali import codec
 from l3dali.arguments import checked_channels
 from l3dali.cli.arguments import add_output_options, new_file_command
-from l3dali.cli.inputs import L3_SUFFIX, find_inputs, read_file
-from l3dali.cli.loop import run, threads_per_file
-from l3dali.cli.outputs import keeps, plan_outputs, write_result
+from l3dali.cli.inputs import L3_SUFFIX
+from l3dali.cli.loop import make_files
 from l3dali.cli.reading import add_max_pixels_option
-from l3dali.cli.report import Done, Report, check_summary, finish
+from l3dali.cli.report import finish
 from l3dali.console import printable
 from l3dali.errors import UsageError
 from l3dali.images.transcoding import decoded_picture
@@ -55,17 +54,10 @@ def add_command(commands: Commands) -> None:
 
 
 def _decode(options: argparse.Namespace) -> int:
-    check_summary(options.json_summary)
-    found = find_inputs(options, {L3_SUFFIX})
     suffix = _output_suffix(options)
-    targets = plan_outputs(found, options, suffix)
-    threads = threads_per_file(options.jobs, len(targets))
     damaged: list[Path] = []  # with metadata that cannot be read
 
-    def work(path: Path) -> Done | None:
-        if keeps(targets[path], options):
-            return None
-        data = read_file(path, found.pipes)
+    def make(path: Path, data: bytes, threads: int) -> tuple[int, bytes]:
         info = codec.info(data)
         pixels = codec.decode(
             data, channels=options.channels, threads=threads, max_pixels=options.max_pixels
@@ -73,21 +65,13 @@ def _decode(options: argparse.Namespace) -> int:
         picture = decoded_picture(pixels, info, options.channels)
         if picture.is_damaged:
             damaged.append(path)
-        written = write_picture(picture, suffix)
-        like = path if options.preserve and path not in found.pipes else None
-        if not write_result(targets[path], written, options, like):
-            return None
-        return Done(pixels.nbytes, len(data), len(written))
+        return pixels.nbytes, write_picture(picture, suffix)
 
-    def remark(_report: Report) -> list[str]:
-        if not damaged:
-            return []
-        first = printable(min(damaged))
-        return [f"files without their metadata, which is damaged: {len(damaged)}; first {first}"]
-
-    report = run(list(targets), work, options, remark)
-    columns = {"L3": report.read_bytes, suffix[1:]: report.written_bytes}
-    return finish(report, found, options, columns, remark)
+    report, found = make_files(options, {L3_SUFFIX}, suffix, make)
+    columns = {"L3": report.sum("read_bytes"), suffix[1:]: report.sum("written_bytes")}
+    what = "files without their metadata, which is damaged"
+    lines = [f"{what}: {len(damaged)}; first {printable(min(damaged))}"] if damaged else []
+    return finish(report, found, options, columns, lines)
 
 
 def _channels(text: str) -> list[int]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import codecs
 import os
 import stat
 import sys
+from codecs import BOM_UTF8
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from l3dali.images.writing import WRITERS
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
 
 STDIN = Path("/dev/stdin")  # what `-` becomes: a file may have the name `-`
 L3_SUFFIX = ".l3"
@@ -62,49 +62,36 @@ class Found:
 
 
 def find_inputs(options: argparse.Namespace, suffixes: Collection[str]) -> Found:
-    """The files that PATHs or a list name.
+    """The files that PATHs or a list name, and those in named folders that have a suffix.
+
+    Results of named files keep the bare name. Those of a folder keep their names below it, and
+    start with the folder's own name if several folders are named.
 
     Raises:
         UsageError: there are none, or PATHs and options do not fit.
     """
     if options.files_from is not None:
         found = _find_listed(options, suffixes)
-    elif options.null:
-        raise UsageError("--null only applies to --files-from")
     elif not options.paths:
         raise UsageError("no PATH; '-' is standard input")
     else:
-        if STDIN in options.paths:
-            check_stdin()
-        found = find_files(options.paths, suffixes)
+        found = Found()
+        places = {path: Path(_absolute(path)) for path in options.paths}
+        folders = {path for path in places if path != STDIN and os.path.isdir(path)}  # noqa: PTH112
+        has_several = len({places[path] for path in folders}) > 1
+        for path, place in places.items():
+            if path in folders:
+                _search_folder(path, suffixes, found, Path(place.name if has_several else ""))
+            else:
+                _add_file(File(path, Path(path.name)), found)
     if not found.files and not found.failures:
         advice = unread_images(found.others, "there")
         if suffixes == {L3_SUFFIX}:
             advice = ["l3 encode makes them of images"]
         elif count := found.others[L3_SUFFIX]:
-            advice.append(
-                f"there are {count} L3 files, which are no images to encode: {NOT_L3_FILES}"
-            )
+            advice.append(f"{count} files are L3 already: {NOT_L3_FILES}")
         where = "in the folders named" if options.files_from is None else f"in {options.files_from}"
         raise UsageError("; ".join([f"no {' '.join(sorted(suffixes))} files {where}", *advice]))
-    return found
-
-
-def find_files(inputs: Iterable[Path], suffixes: Collection[str]) -> Found:
-    """Lists files that are named, and those in named folders that have one of the suffixes.
-
-    Results of named files keep the bare name. Those of a folder keep their names below it, and
-    start with the folder's own name if several folders are named.
-    """
-    found = Found()
-    places = {path: Path(_absolute(path)) for path in inputs}
-    folders = {path for path in places if path != STDIN and os.path.isdir(path)}  # noqa: PTH112
-    has_several = len({places[path] for path in folders}) > 1
-    for path, place in places.items():
-        if path in folders:
-            _search_folder(path, suffixes, found, Path(place.name if has_several else ""))
-        else:
-            _add_file(File(path, Path(path.name)), found)
     return found
 
 
@@ -115,13 +102,10 @@ def _find_listed(options: argparse.Namespace, suffixes: Collection[str]) -> Foun
         raise UsageError("--files-from needs one PATH, the folder where its names start, or none")
     source: Path = options.files_from
     names = read_stdin() if source == STDIN else source.read_bytes()
-    if options.null:
+    if b"\0" in names:
         listed = names.split(b"\0")
-    elif b"\0" in names:
-        raise UsageError(f"--files-from {source}: the list has NUL bytes: use -0, or UTF-8")
     else:  # Windows writes a mark at the start and carriage returns.
-        lines = names.removeprefix(codecs.BOM_UTF8).split(b"\n")
-        listed = [line.removesuffix(b"\r") for line in lines]
+        listed = [line.removesuffix(b"\r") for line in names.removeprefix(BOM_UTF8).split(b"\n")]
     found = Found()
     start = _absolute(base)
     for name in filter(None, listed):
@@ -181,11 +165,7 @@ def read_file(path: Path, pipes: Collection[Path] = ()) -> bytes:
 
 
 def read_stdin() -> bytes:
-    """The bytes of standard input."""
-    return sys.stdin.buffer.read()
-
-
-def check_stdin() -> None:
-    """Raises UsageError if standard input is a terminal."""
+    """The bytes of standard input; UsageError if it is a terminal."""
     if sys.stdin.isatty():
         raise UsageError("standard input is a terminal; pipe a file into it, or name a file")
+    return sys.stdin.buffer.read()

@@ -1,4 +1,4 @@
-"""The work on many files in threads: failures, interrupts, and what ends a run."""
+"""The loop over files that commands share: threads, failures, interrupts, and what ends a run."""
 
 from __future__ import annotations
 
@@ -12,27 +12,62 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from l3dali.cli.outputs import OutputError
-from l3dali.cli.report import Done, Report
-from l3dali.console import Failure, progress, say
+from l3dali.cli.inputs import find_inputs, read_file
+from l3dali.cli.outputs import OutputError, keeps, plan_outputs, write_result
+from l3dali.cli.report import Done, Report, check_summary
+from l3dali.console import Failure, progress, reason_of
+from l3dali.images.lossy import lossy_format
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from types import FrameType
+
+    from l3dali.cli.inputs import Found
 
 _TICK_SECONDS = 0.2
 _END_SECONDS = 1.9  # before a second signal ends the process
-_EARLY_FILES = 100  # after so many of a longer run, print the remarks of its end
 
 Named = TypeVar("Named", Path, str)
+
+
+def make_files(
+    options: argparse.Namespace,
+    suffixes: Collection[str],
+    suffix: str,
+    make: Callable[[Path, bytes, int], tuple[int, bytes]],
+) -> tuple[Report, Found]:
+    """Makes a file of each input.
+
+    Args:
+        options: those of the command.
+        suffixes: of input files in folders.
+        suffix: of the results.
+        make: gets the path of an input, its bytes and a number of threads; returns the size of the
+            pixels and the result.
+    """
+    check_summary(options.json_summary)
+    found = find_inputs(options, suffixes)
+    targets = plan_outputs(found, options, suffix)
+    threads = threads_per_file(options.jobs, len(targets))
+
+    def work(path: Path) -> Done | None:
+        if keeps(targets[path], options):
+            return None
+        data = read_file(path, found.pipes)
+        raw_bytes, made = make(path, data, threads)
+        like = path if options.preserve and path not in found.pipes else None
+        if not write_result(targets[path], made, options, like):
+            return None
+        return Done(raw_bytes, len(data), len(made), lossy_format(data))
+
+    return run(list(targets), work, options), found
 
 
 def run(
     paths: Sequence[Named],
     work: Callable[[Named], Done | None],
     options: argparse.Namespace,
-    remark: Callable[[Report], list[str]] | None = None,
 ) -> Report:
     """Works on all files, until all are done, nothing can be written, or a signal interrupts it.
 
@@ -42,7 +77,6 @@ def run(
         paths: the files, by their paths or other names.
         work: done in `options.jobs` threads; returns None if the result existed.
         options: those of the command.
-        remark: returns lines that are also printed when `_EARLY_FILES` of a longer run are done.
     """
     from l3dali.datasets.convert.work import is_shard_name  # imports libraries of data sets
 
@@ -50,9 +84,8 @@ def run(
     start = time.perf_counter()
 
     def count(path: Named, result: Done | Exception | None) -> None:
-        writes = "overwrite" in options
-        if writes and isinstance(result, ValueError) and is_shard_name(str(path)):
-            result = ValueError("a shard: use l3 convert, and --to png to decode")
+        if "source" not in options and isinstance(result, ValueError) and is_shard_name(str(path)):
+            result = ValueError("a shard: use l3 convert, with --to png to decode, or l3 verify")
         if isinstance(result, BrokenPipeError):
             raise result
         if isinstance(result, Exception):
@@ -70,10 +103,6 @@ def run(
         results = _results(paths, work, pool, pending, options.jobs, report)
         for path, result in progress(results, len(paths), quiet=options.quiet):
             count(path, result)
-            if remark and isinstance(result, Done) and not options.quiet:
-                is_early = len(report.done) == _EARLY_FILES < len(paths)
-                said = remark(report) if is_early else []
-                say([f"after {_EARLY_FILES} of {len(paths)} files:"] * bool(said) + said)
     except KeyboardInterrupt as error:
         report.signal_number = signal_of(error)
         pool.shutdown(wait=False, cancel_futures=True)
@@ -131,13 +160,9 @@ def threads_per_file(jobs: int, files: int) -> int:
 
 def failure_of(path: Path | str, error: Exception) -> Failure:
     """The failure of a file, with the reason for people."""
-    if isinstance(error, OSError) and error.strerror:
-        elsewhere = error.filename not in (None, os.fspath(path))
-        reason = f"{error.strerror}: {error.filename}" if elsewhere else error.strerror
-        return Failure(path, reason, error.strerror)
-    is_memory = isinstance(error, MemoryError)
-    reason = "not enough memory" if is_memory else str(error) or type(error).__name__
-    return Failure(path, reason)
+    reason = "not enough memory" if isinstance(error, MemoryError) else reason_of(error)
+    kind = getattr(error, "strerror", None) or ""
+    return Failure(path, reason.removesuffix(f": {path}"), kind)
 
 
 _interrupted_at: float | None = None

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import stat
 import sys
 import threading
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l3dali import arguments, atomic
 from l3dali.cli.inputs import KNOWN_SUFFIXES
-from l3dali.console import complain
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,51 +45,37 @@ def check_stream(output: Path) -> None:
 
 
 def plan_outputs(found: Found, options: argparse.Namespace, suffix: str) -> dict[Path, Path]:
-    """The target of each file.
+    """The target of each file: beside it, in the folder `options.output`, or that itself.
 
-    Sets `options.output` to standard output if it is None and the source is a pipe.
+    `options.output` is the target if it is a stream, or if it ends in `suffix`, is no folder, and
+    there is one file. It becomes standard output if it is None and the source is a pipe.
 
     Raises:
-        UsageError: `options.output` cannot take these results.
+        UsageError: `options.output` cannot take these results, two files would get one target, or
+            a target is itself a source.
     """
     if options.output is None and found.pipes:
         options.output = STDOUT
     output: Path | None = options.output
-    if output is None:
-        return plan_targets(found, None, suffix)
-    if is_stream(output):
-        check_stream(output)
-        if STDOUT == output == options.json_summary:
-            raise UsageError("standard output cannot take both the result and the JSON summary")
-    elif not output.exists() and output.suffix.lower() in KNOWN_SUFFIXES - {suffix}:
-        raise UsageError(
-            f"results are {suffix} files, and {output} ends in {output.suffix}; "
-            "create it first if it is a folder"
-        )
-    else:
+    if output is not None:
+        if is_stream(output):
+            check_stream(output)
+            if STDOUT == output == options.json_summary:
+                raise UsageError("standard output cannot take both the result and the JSON summary")
+        if is_stream(output) or (output.suffix.lower() == suffix and not output.is_dir()):
+            if len(found.files) != 1:
+                raise UsageError(f"{output} takes one result, but there are {len(found.files)}")
+            return without_collisions([(found.files[0].path, output)])
+        if output.exists() and not output.is_dir():
+            raise UsageError(f"{output} is not a folder")
+        if not output.exists() and output.suffix.lower() in KNOWN_SUFFIXES:
+            raise UsageError(
+                f"results are {suffix} files, and {output} ends in {output.suffix}; "
+                "create it first if it is a folder"
+            )
         place = next(each for each in (output, *output.absolute().parents) if each.exists())
-        if place.is_dir() and not os.access(place, os.W_OK | os.X_OK):
+        if not os.access(place, os.W_OK | os.X_OK):
             raise UsageError(f"{place} cannot be written: {os.strerror(errno.EACCES)}")
-    return plan_targets(found, output, suffix)
-
-
-def plan_targets(found: Found, output: Path | None, suffix: str) -> dict[Path, Path]:
-    """The target of each file: beside it, in the folder `output`, or `output` itself.
-
-    `output` is the target if it is a stream, or if it ends in `suffix`, is no folder, and there is
-    one file.
-
-    Raises:
-        UsageError: two files would get one target, or a target is itself a source.
-    """
-    if output is not None and (
-        is_stream(output) or (output.suffix.lower() == suffix and not output.is_dir())
-    ):
-        if len(found.files) != 1:
-            raise UsageError(f"{output} takes one result, but there are {len(found.files)}")
-        return without_collisions([(found.files[0].path, output)])
-    if output is not None and output.exists() and not output.is_dir():
-        raise UsageError(f"{output} is not a folder")
     if found.pipes:
         raise UsageError(f"{min(found.pipes)} has no name for a result: -o FILE{suffix}, or -o -")
     return without_collisions(
@@ -223,35 +206,10 @@ def end_writes() -> None:
 
 
 def new_file(path: Path, *, overwrite: bool) -> Path:
-    """The path, if a file can be written there.
-
-    Raises:
-        UsageError: there is a file already, or no folder for it.
-    """
-    if path != STDOUT and not atomic.is_special(path):
+    """The path; UsageError if there is a file already, or no folder for it."""
+    if not is_stream(path):
         if path.is_dir() or not path.parent.is_dir():
             raise UsageError(f"{path} cannot be written: name a file in a folder that exists")
-        if not os.access(path.parent, os.W_OK):
-            raise UsageError(f"{path} cannot be written: {os.strerror(errno.EACCES)}")
         if os.path.lexists(path) and not overwrite:
             raise UsageError(f"{path} exists; --overwrite replaces it")
     return path
-
-
-def write_new(path: Path, data: str | bytes, *, overwrite: bool) -> bool:
-    """Writes a text and a newline, or bytes, to a path that `new_file` has checked.
-
-    If another process has created the file meanwhile, writes one beside it and returns False.
-    """
-    if path == STDOUT:
-        print(data)
-        return True
-    data = f"{data}\n".encode() if isinstance(data, str) else data
-    for number in itertools.count(1):
-        target = path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
-        with suppress(FileExistsError):
-            atomic.write_atomically(target, data, replace=overwrite)
-            break
-    if target != path:
-        complain(f"l3: {path} was created by another process and was not replaced; wrote {target}")
-    return target == path

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 from l3dali.cli.arguments import (
     add_host_options,
     add_new_file_options,
+    add_sources,
     name_argument,
-    natural_number,
     new_command,
     positive_float,
     positive_number,
-    url_argument,
 )
 from l3dali.cli.inputs import is_image_name
-from l3dali.cli.outputs import STDOUT, new_file, without_collisions, write_new
+from l3dali.cli.outputs import STDOUT, new_file, without_collisions, write_file
 from l3dali.cli.reading import add_max_pixels_option
 from l3dali.cli.report import EXIT_FAILED
 from l3dali.console import Failure, counted, print_table, say, tell_failures
@@ -34,8 +33,10 @@ from l3dali.datasets.liquid.profile import (
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from l3dali.cli.arguments import Commands
-    from l3dali.datasets.liquid.profile import Fits, Host, Profile, Sample
+    from l3dali.datasets.liquid.profile import Fits, Profile
 
 _GIVEN = ("cores", "disk", "network", "upload", "train_rate", "gpu_cache")
 
@@ -53,13 +54,7 @@ def add_command(commands: Commands) -> None:
         l3 profile s3://bucket/imagenet --seconds 60 --allow-lossy
         """,
     )
-    parser.add_argument(
-        "sources",
-        nargs="+",
-        type=url_argument,
-        metavar="DATASET",
-        help="folder, shard, or shards as 'a-{000..146}.tar'; a path or a URL (s3://...)",
-    )
+    add_sources(parser, "DATASET")
     add_new_file_options(parser, "profile.json")
     parser.add_argument(
         "--samples",
@@ -74,9 +69,6 @@ def add_command(commands: Commands) -> None:
         default=DEFAULT_SECONDS,
         metavar="S",
         help="about how long to take, with fewer samples if need be; default: %(default)g",
-    )
-    parser.add_argument(
-        "--seed", type=natural_number, default=0, metavar="N", help="chooses the images; default: 0"
     )
     parser.add_argument(
         "--allow-lossy",
@@ -111,73 +103,57 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.sources,
         samples=arguments.samples,
         seconds=arguments.seconds,
-        seed=arguments.seed,
         allow_lossy=arguments.allow_lossy,
         labels=arguments.labels,
         max_pixels=arguments.max_pixels,
         given={name: getattr(arguments, name) for name in _GIVEN},
         failures=failures,
     )
-    is_there = write_new(target, profile.to_json(), overwrite=arguments.overwrite)
+    write_file(target, f"{profile.to_json()}\n".encode(), replace=arguments.overwrite)
     _print(profile, to_errors=target == STDOUT)
     tell_failures(failures)
-    return EXIT_FAILED if failures or not is_there else 0
+    return EXIT_FAILED if failures else 0
 
 
 def _print(profile: Profile, *, to_errors: bool) -> None:
     file = sys.stderr if to_errors else sys.stdout
-    rows = [
-        row
-        for name, fits in profile.groups.items()
-        for row in _rows(name, fits, [s for s in profile.samples if s.group == name])
-    ]
+    rows = [row for name, fits in profile.groups.items() for row in _rows(name, fits, profile)]
     head = ["images", "stored as", "bytes/pixel", "decoded", "images/s per core", "error of fit"]
-    if any(fits.gpu_seconds for fits in profile.groups.values()):
-        head.append("images/s of the GPU")
-    print_table(head, *(row[: len(head)] for row in rows), file=file)
+    print_table([*head, "images/s of the GPU"], *rows, file=file)
     images = counted(profile.images, "image")
     print(f"{images}, {len(profile.samples)} measured", file=file)
-    print(_host_line(profile.host), file=file)
-    if profile.training is not None:
-        print(f"training: {profile.training.samples_per_second:.0f} images/s", file=file)
-    say(profile.notes)
-
-
-def _rows(name: str, fits: Fits, samples: list[Sample]) -> list[list[str]]:
-    """A row for each format and place of a group."""
-    weight = sum(sample.weight for sample in samples)
-    pixels = sum(sample.weight * sample.pixels for sample in samples)
-    title = f"{name}: {fits.images}"
-    rows = []
-
-    def rate(costs: str, key: str) -> str:
-        seconds = sum(each.weight * getattr(each, costs)[key] for each in samples)
-        return f"{weight / seconds:.1f}" if seconds else "-"
-
-    for stored_as in fits.sizes:
-        size = sum(sample.weight * sample.sizes[stored_as] for sample in samples)
-        density = f"{size / pixels:.3f}"
-        places = [place for place in PLACES if cost_key(stored_as, place) in fits.cpu_seconds]
-        for place in places:
-            key = cost_key(stored_as, place)
-            error = fits.cpu_seconds[key].error
-            shown = "-" if error == UNKNOWN_ERROR else f"{error:.1%}"
-            on_gpu = cost_key(stored_as, MIXED)
-            of_gpu = "-" if place == CPU else rate("gpu_seconds", on_gpu)
-            rows.append([title, stored_as, density, place, rate("cpu_seconds", key), shown, of_gpu])
-            title = ""
-        if not places:
-            rows.append([title, stored_as, density, "-", "-", "-", "-"])
-            title = ""
-    return rows
-
-
-def _host_line(host: Host) -> str:
-    parts = [f"{host.cores:g} cores, of which pipelines reach {host.efficiency:.0%}"]
+    host = profile.host
+    parts = [f"host: {host.cores:g} cores, of which pipelines reach {host.efficiency:.0%}"]
     for name in ("disk", "network", "upload"):
         rate = getattr(host, name)
         if rate is not None:
             parts.append(f"{name} {rate / 1e6:.{0 if rate >= 1e7 else 2}f} MB/s")
     if host.gpu is not None:
         parts.append(f"{host.gpu}, {(host.gpu_cache or 0) / 1e9:.1f} GB of it for a cache")
-    return "host: " + "; ".join(parts)
+    print("; ".join(parts), file=file)
+    if profile.training is not None:
+        print(f"training: {profile.training.samples_per_second:.0f} images/s", file=file)
+    say(profile.notes)
+
+
+def _rows(name: str, fits: Fits, profile: Profile) -> Iterator[list[str]]:
+    """A row for each format and place of a group."""
+    samples = [sample for sample in profile.samples if sample.group == name]
+    weight = sum(sample.weight for sample in samples)
+    pixels = sum(sample.weight * sample.pixels for sample in samples)
+    title = f"{name}: {fits.images}"
+
+    def rate(costs: str, key: str) -> str:
+        seconds = sum(each.weight * getattr(each, costs).get(key, 0.0) for each in samples)
+        return f"{weight / seconds:.1f}" if seconds else "-"
+
+    for stored_as in fits.sizes:
+        size = sum(sample.weight * sample.sizes[stored_as] for sample in samples)
+        for place in [each for each in PLACES if cost_key(stored_as, each) in fits.cpu_seconds]:
+            key = cost_key(stored_as, place)
+            error = fits.cpu_seconds[key].error
+            shown = "-" if error == UNKNOWN_ERROR else f"{error:.1%}"
+            on_gpu = "-" if place == CPU else rate("gpu_seconds", cost_key(stored_as, MIXED))
+            on_cores = rate("cpu_seconds", key)
+            yield [title, stored_as, f"{size / pixels:.3f}", place, on_cores, shown, on_gpu]
+            title = ""

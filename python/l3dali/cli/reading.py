@@ -1,12 +1,10 @@
-"""Reading images of other formats within limits of memory."""
+"""Reading images of other formats, as many at a time as memory allows."""
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import re
 import threading
-from collections import deque
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +13,7 @@ import numpy as np
 
 from l3dali import codec
 from l3dali.arguments import MAX_PIXELS_RANGE
-from l3dali.cli.arguments import positive_number
+from l3dali.cli.arguments import number_in, positive_number
 from l3dali.codec import DEFAULT_MAX_PIXELS
 from l3dali.datasets.convert.limits import cgroup_bytes
 from l3dali.errors import L3Error
@@ -28,11 +26,9 @@ if TYPE_CHECKING:
     from l3dali.cli.arguments import Parser
     from l3dali.images.picture import Picture
 
-# Memory for the work on an image, in copies of its pixels: 4.5 for packed and for comparing, up to
-# 10 for rans of few channels (measured, with tiles of 128 x 128).
-_COPIES, _RANS_COPIES = 6, 12
-_TRIMMED_BYTES = 2**24
-_SHRINK_BYTES = 36  # a pixel that is resampled, in floats, with its alpha and Pillow's copies
+# Memory for the work on an image, measured: in copies of its pixels, of rans of few channels; and
+# in bytes a pixel, to make it smaller.
+_COPIES, _PIXEL_BYTES = 12, 40
 
 
 def add_reading_options(parser: Parser) -> None:
@@ -42,39 +38,24 @@ def add_reading_options(parser: Parser) -> None:
         "--max-side",
         type=positive_number,
         metavar="N",
-        help="shrink larger images to N pixels on the longer side, antialiased; label maps and "
-        "palette entries take the nearest pixel",
+        help="shrink larger images to N pixels on the longer side; label maps keep their numbers",
     )
     add_max_pixels_option(parser)
-    parser.add_argument(
-        "--memory",
-        type=positive_number,
-        metavar="MB",
-        help="limit for all images in work together; an image that needs more is worked on alone; "
-        "default: half of the free memory",
-    )
 
 
 def add_max_pixels_option(parser: Parser) -> None:
     """Adds `--max-pixels`."""
     parser.add_argument(
         "--max-pixels",
-        type=_pixel_count,
+        type=number_in(MAX_PIXELS_RANGE),
         default=DEFAULT_MAX_PIXELS,
         metavar="N",
         help="refuse larger images before they are decoded; default: %(default)s",
     )
 
 
-def _pixel_count(text: str) -> int:
-    number = positive_number(text)
-    if number not in MAX_PIXELS_RANGE:
-        raise argparse.ArgumentTypeError(f"{text} is over the limit {MAX_PIXELS_RANGE[-1]} of L3")
-    return number
-
-
 class PictureReader:
-    """Reads images by the options of a command, as many at a time as memory allows.
+    """Reads images by the options of a command, as many at a time as fit half of the free memory.
 
     Attributes:
         expanded: how many palette images have become colours.
@@ -82,41 +63,29 @@ class PictureReader:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
-        megabytes = options.memory or available_memory() // 2_000_000
-        self._budget = MemoryBudget(megabytes * 1_000_000)
+        self._budget = MemoryBudget(available_memory() // 2)
         self._lock = threading.Lock()
         self.expanded = 0
 
     @contextmanager
-    def read(self, data: bytes, *, beside_bytes: int = 0, **how: Any) -> Iterator[Picture]:
+    def read(self, data: bytes, **how: Any) -> Iterator[Picture]:
         """The picture in an image file; the memory for the work on it is reserved until the end.
 
         Args:
             data: the bytes of the file.
-            beside_bytes: more memory that the work needs.
             **how: palette, labels, keep_text and refuse_labels, as in `read_picture`.
 
         Raises:
             ImageError: as `read_picture` does.
         """
         header = read_header(data)
-        header.check_pixels(self._options.max_pixels)
-        is_rans = getattr(self._options, "coding", None) == "rans"
-        copies = _RANS_COPIES if is_rans else _COPIES
-        needed = max(header.read_bytes, copies * header.raw_bytes)
-        most = self._options.max_side
-        if most is not None and most < max(header.width, header.height):
-            shrinking = header.raw_bytes + _SHRINK_BYTES * header.width * header.height
-            needed = max(needed, shrinking)
-        with self._budget.reserve(needed + len(data) + beside_bytes):
-            picture = read_picture(
-                data,
-                orient=self._options.orient,
-                max_side=most,
-                max_pixels=self._options.max_pixels,
-                header=header,
-                **how,
-            )
+        most = self._options.max_pixels
+        header.check_pixels(most)
+        by_pixels = _PIXEL_BYTES * header.width * header.height
+        needed = max(header.read_bytes, _COPIES * header.raw_bytes, by_pixels)
+        with self._budget.reserve(needed + len(data)):
+            how |= {"orient": self._options.orient, "max_side": self._options.max_side}
+            picture = read_picture(data, max_pixels=most, header=header, **how)
             yield picture
         with self._lock:
             self.expanded += picture.expanded
@@ -142,8 +111,7 @@ class PictureReader:
         """
         try:
             info = codec.info(data)
-            size = info.raw_bytes
-            with self.read(source, labels=info.labels, beside_bytes=size) as picture:
+            with self.read(source, labels=info.labels) as picture:
                 decoded = codec.decode(data, threads=threads, max_pixels=self._options.max_pixels)
                 compare(decoded, picture.pixels)
                 if picture.palette != info.palette:
@@ -168,35 +136,22 @@ def _kind(image: codec.Image) -> str:
 
 
 class MemoryBudget:
-    """Memory that threads reserve, in the order of their requests.
-
-    A request for more than the total gets all of it, and so its thread works alone.
-    """
+    """Memory that threads reserve; a request for more than the total gets all of it."""
 
     def __init__(self, total_bytes: int) -> None:
         self._total = self._free = max(1, total_bytes)
         self._changed = threading.Condition()
-        self._waiting: deque[object] = deque()
 
     @contextmanager
     def reserve(self, size: int) -> Iterator[None]:
         """Waits until `size` bytes are free, and reserves them until the end."""
         size = min(size, self._total)
-        turn = object()
         with self._changed:
-            self._waiting.append(turn)
-            try:
-                self._changed.wait_for(lambda: self._waiting[0] is turn and size <= self._free)
-                self._free -= size
-            finally:
-                self._waiting.remove(turn)
-                self._changed.notify_all()
+            self._changed.wait_for(lambda: size <= self._free)
+            self._free -= size
         try:
             yield
         finally:
-            if size > _TRIMMED_BYTES:
-                with suppress(AttributeError, OSError):  # another C library
-                    ctypes.CDLL(None).malloc_trim(0)  # glibc keeps freed memory for each thread
             with self._changed:
                 self._free += size
                 self._changed.notify_all()

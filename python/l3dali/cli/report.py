@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l3dali import __version__
-from l3dali.cli.inputs import is_image_name
 from l3dali.cli.outputs import STDOUT, is_stream, write_file
 from l3dali.console import (
     count_failures,
-    counted,
     megabytes,
     print_table,
     ratio,
@@ -28,7 +26,7 @@ from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
     from l3dali.cli.inputs import Found
@@ -79,17 +77,9 @@ class Report:
     ended_by: str | None = None
     signal_number: int = 0
 
-    @property
-    def raw_bytes(self) -> int:
-        return sum(done.raw_bytes for done in self.done)
-
-    @property
-    def read_bytes(self) -> int:
-        return sum(done.read_bytes for done in self.done)
-
-    @property
-    def written_bytes(self) -> int:
-        return sum(done.written_bytes for done in self.done)
+    def sum(self, name: str) -> int:
+        """The sum of an attribute over `done`."""
+        return sum(getattr(done, name) for done in self.done)
 
     def lossy_sources(self) -> dict[str, dict[str, int]]:
         """Files, bytes read and bytes written, by lossy source format."""
@@ -98,17 +88,7 @@ class Report:
             if done.lossy is not None:
                 sizes = {"read_bytes": done.read_bytes, "written_bytes": done.written_bytes}
                 sums[done.lossy].update(files=1, **sizes)
-        return {name: dict(part) for name, part in sums.items()}
-
-
-def growth_lines(formats: Iterable[tuple[str, int, int, int]]) -> list[str]:
-    """A line for each format that grew: name, number of images, bytes before and after."""
-    return [
-        f"{counted(count, f'{name} image')} grew from {megabytes(before)} to {megabytes(after)}, "
-        f"ratio {ratio(after, before)}"
-        for name, count, before, after in sorted(formats)
-        if after > before
-    ]
+        return {name: dict(part) for name, part in sorted(sums.items())}
 
 
 def finish(
@@ -116,7 +96,7 @@ def finish(
     found: Found,
     options: argparse.Namespace,
     file_bytes: dict[str, int] | None = None,
-    remark: Callable[[Report], list[str]] | None = None,
+    remarks: Sequence[str] = (),
     fields: dict[str, Any] | None = None,
 ) -> int:
     """Prints what was done, skipped and failed; returns the exit code.
@@ -126,7 +106,7 @@ def finish(
         found: its input.
         options: those of the command.
         file_bytes: columns of bytes for a row of totals, that of L3 among them; None for no row.
-        remark: returns lines for the end.
+        remarks: lines for the end.
         fields: more fields of the JSON summary.
     """
     if not options.quiet and file_bytes is not None and report.done:
@@ -137,7 +117,7 @@ def finish(
         "other files skipped": found.others.total(),
         "links to folders not followed": found.links,
     }
-    lines = [", ".join(f"{note}: {count}" for note, count in notes.items() if count)]
+    lines = [", ".join(f"{note}: {count}" for note, count in notes.items() if count), *remarks]
     last = ""
     if report.ended_by or report.signal_number:
         finished = len(report.done) + report.kept
@@ -147,31 +127,23 @@ def finish(
         last = f"{reason}; {finished} of {report.total} files are done{advice}"
     code = SIGNALLED + report.signal_number if report.signal_number else 0
     failures = sorted(found.failures + report.failures, key=lambda failure: Path(failure.path))
-    lines = [*filter(None, lines), *(remark(report) if remark else [])]
     return conclude(options, failures, lines, _fields(report, found) | (fields or {}), last, code)
 
 
 def conclude(
     options: argparse.Namespace,
     failures: Sequence[Failure],
-    lines: Sequence[str],
+    lines: Iterable[str],
     fields: dict[str, Any],
     last: str = "",
     code: int = 0,
 ) -> int:
-    """Prints remarks and failures, writes the JSON summary; returns the exit code.
+    """Prints remarks, failures and the `last` line, writes the JSON summary.
 
-    Args:
-        options: those of the command.
-        failures: in their order.
-        lines: remarks.
-        fields: of the JSON summary.
-        last: a line for the end.
-        code: the exit code if it does not depend on failures.
+    Returns the exit code: `code` if it is not 0, else what the failures make it.
     """
     code = code or (EXIT_FAILED if failures else 0)
-    if not options.quiet:
-        say(lines)
+    say([] if options.quiet else filter(None, lines))
     tell_failures(failures, has_summary=options.has_summary)
     say([last] if last else [])
     write_summary(options.json_summary, code, failures, fields)
@@ -179,47 +151,34 @@ def conclude(
 
 
 def _print_totals(report: Report, file_bytes: dict[str, int], *, to_stderr: bool) -> None:
-    has_source = "source" in file_bytes
-    print_table(
-        ["files", "raw", *file_bytes, "ratio" if has_source else "ratio to raw", "time", "MB/s"],
-        [
-            str(len(report.done)),
-            megabytes(report.raw_bytes),
-            *map(megabytes, file_bytes.values()),
-            ratio(file_bytes["L3"], report.read_bytes if has_source else report.raw_bytes),
-            f"{report.seconds:.1f} s",
-            speed(report.raw_bytes, report.seconds),
-        ],
-        file=sys.stderr if to_stderr else sys.stdout,
-    )
+    raw_bytes = report.sum("raw_bytes")
+    before = file_bytes.get("source", raw_bytes)
+    cells = {
+        "files": str(len(report.done)),
+        "raw": megabytes(raw_bytes),
+        **{name: megabytes(size) for name, size in file_bytes.items()},
+        "ratio" if "source" in file_bytes else "ratio to raw": ratio(file_bytes["L3"], before),
+        "time": f"{report.seconds:.1f} s",
+        "MB/s": speed(raw_bytes, report.seconds),
+    }
+    print_table([*cells], [*cells.values()], file=sys.stderr if to_stderr else sys.stdout)
 
 
-_HEAD_BYTES = 256
 _SUMMARY = re.compile(rb'\s*\{\s*"version":\s*"[^"]+",\s*"exit_code":\s*\d')  # as it begins
 
 
 def check_summary(path: Path | None) -> None:
     """Raises UsageError if `--json-summary` would replace anything but an earlier summary."""
-    if path is None or is_stream(path):
+    if path is None or is_stream(path) or not path.exists():
         return
-    if path.is_dir() or is_image_name(path.name):
-        what = "a folder" if path.is_dir() else "the name of an image"
-        raise UsageError(f"--json-summary {path}: this is {what}")
-    if path.is_file():
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-        if head and not _SUMMARY.match(head):
-            raise UsageError(f"--json-summary {path}: this file is not a summary; name another")
+    if path.is_dir() or not _SUMMARY.match(path.read_bytes()):
+        raise UsageError(f"--json-summary {path}: this is no earlier summary; name another file")
 
 
 def write_summary(
     path: Path | None, code: int, failures: Sequence[Failure], fields: dict[str, Any]
 ) -> None:
-    """Writes the file of `--json-summary`: fields of the command, and those of all commands.
-
-    Raises:
-        UsageError: the file has become something else meanwhile.
-    """
+    """Writes the file of `--json-summary`: fields of the command, and those of all commands."""
     if path is None:
         return
     check_summary(path)
@@ -236,11 +195,6 @@ def write_summary(
     write_file(path, f"{json.dumps(summary, indent=2)}\n".encode())
 
 
-def json_list(entries: list[str]) -> str:
-    """Entries of JSON, one a line: indented, lists of many files would be long."""
-    return "[\n" + ",\n".join(entries) + "\n]"
-
-
 def _fields(report: Report, found: Found) -> dict[str, Any]:
     return {
         "files": report.total,
@@ -249,9 +203,9 @@ def _fields(report: Report, found: Found) -> dict[str, Any]:
         "not_begun": report.total - len(report.done) - report.kept - len(report.failures),
         "passed_over": found.others.total(),
         "links_not_followed": found.links,
-        "raw_bytes": report.raw_bytes,
-        "read_bytes": report.read_bytes,
-        "written_bytes": report.written_bytes,
+        "raw_bytes": report.sum("raw_bytes"),
+        "read_bytes": report.sum("read_bytes"),
+        "written_bytes": report.sum("written_bytes"),
         "seconds": round(report.seconds, 3),
         "palettes_expanded": report.palettes_expanded,
         "stopped": report.ended_by,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
-import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from l3dali.datasets.convert.storage import LocalFolder
 from l3dali.datasets.liquid.fit import fit_linear
 from l3dali.datasets.liquid.profile import Linear
-from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,25 +29,6 @@ _ASKED_FILES = 32
 _MOST_FILES = 5000
 _TELLING = 4  # times as large must files be, that the cost of a byte can be told
 _BYTE_SECONDS = 4e-10  # else; of ext4 on a virtual disk, AMD EPYC, 2026
-_UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
-_LEAST_RATE, _MOST_RATE = 1e3, 1e15  # bytes a second that can be meant
-
-
-def parse_rate(text: str) -> float:
-    """Bytes a second from text as "200MB/s", "2GB/s" or "unlimited", which is infinity.
-
-    Raises:
-        UsageError: it is no rate, or an absurd one.
-    """
-    if text.strip().lower() == "unlimited":
-        return math.inf
-    match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([kmgt]?)b(/s|ps)?\s*", text.lower())
-    if match is None:
-        raise UsageError(f"{text!r} is no rate; 200MB/s, 2GB/s or unlimited are")
-    rate = float(match[1]) * _UNITS[match[2]]
-    if not _LEAST_RATE <= rate <= _MOST_RATE:
-        raise UsageError(f"{text!r} is no rate that storage has: 1kB/s to 1000TB/s, or unlimited")
-    return rate
 
 
 def usable_cores() -> float:
