@@ -67,21 +67,11 @@ def progress(
 
 def print_table(headers: Sequence[str], *rows: Sequence[str], file: TextIO | None = None) -> None:
     """Prints a table whose first column is left-aligned and the others right-aligned."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE)
-    for i, header in enumerate(headers):
-        table.add_column(header, justify="right" if i else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*map(printable, row))
-    file = file or sys.stdout
-    width = None if file.isatty() else 1000  # Files and pipes take lines of any width.
-    console = Console(file=file, width=width, markup=False, emoji=False)
-    with console.capture() as text:  # Rich would end the process at a closed pipe.
-        console.print(table)
-    print(text.get(), end="", file=file)
+    table = [list(headers), *(list(map(printable, row)) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for first, *others in table:
+        cells = [each.rjust(width) for each, width in zip(others, widths[1:], strict=True)]
+        print("  ".join([first.ljust(widths[0]), *cells]), file=file)
 
 
 def hush_libraries() -> None:

@@ -18,11 +18,6 @@ from l3dali.codec import DEFAULT_CODING
 from l3dali.datasets.convert.choosing import SOURCE
 from l3dali.datasets.liquid.groups import group_of, has_numbers
 from l3dali.datasets.liquid.model import (
-    CORES,
-    DISK,
-    FILE_SYSTEM,
-    NETWORK,
-    UPLOAD,
     Limits,
     Prices,
     Solution,
@@ -57,6 +52,7 @@ VERSION = 1
 
 _TIE = 1e-5  # relative, between prices of formats that are worth the same
 _CLOSE = 1e-6
+_LEAST_PART = 1e-3  # of the time, that a resource is named for
 
 
 @dataclass(frozen=True)
@@ -281,7 +277,9 @@ def find_plan(
     costs = costs_of(profile, formats, has_cache=bool(limits.host.gpu_cache))
     best = solve(costs, limits)
     if limits.target is not None and best.seconds > (1 + _CLOSE) / limits.target:
-        raise UsageError(_unreachable(limits, best))
+        reason = f"no mix reaches {limits.target:.0f} images/s; the best gives {best.rate:.0f}"
+        by = " and ".join(name for name, part in best.binding.items() if part > _LEAST_PART)
+        raise UsageError(f"{reason}, bound by {by or 'the training step'}")
     found: dict[tuple[str, ...], Solution] = {}
     for count in range(1, len(costs.formats) + 1):
         for mix in combinations(costs.formats, count):
@@ -361,7 +359,7 @@ def _predict(
         first_rate=1 / solution.first_seconds,
         best_rate=best.rate,
         single_rates={mix[0]: each.rate for mix, each in found.items() if len(mix) == 1},
-        binding={name: dual for name, dual in solution.binding.items() if dual > 1e-3},
+        binding={name: dual for name, dual in solution.binding.items() if dual > _LEAST_PART},
         shares=shares,
         stored_bytes=costs.mean("stored_bytes", solution.shares) * costs.images,
         source_bytes=sum(sample.weight * sample.source_bytes for sample in costs.samples),
@@ -387,19 +385,3 @@ def _find_ties(plan: Plan, costs: Costs, shares: Array) -> list[Tie]:
         for (group, tied), each in sums.items()
         if each.sum() > 0
     ]
-
-
-def _unreachable(limits: Limits, best: Solution) -> str:
-    """Says that the target cannot be reached, and what host would reach it."""
-    target = limits.target or 0.0
-    text = f"no mix reaches {target:.0f} images/s; the best gives {best.rate:.0f}"
-    training = limits.training_rate
-    if training is not None and training < target:
-        return f"{text}, and the training step takes no more than {training:.0f}"
-    needed = []
-    for name in (CORES, DISK, NETWORK, FILE_SYSTEM, UPLOAD):
-        if (had := getattr(limits.host, name)) is not None:
-            amount = had * target / best.rate
-            text_of = f"{amount:.1f}" if name == CORES else f"{amount / 1e6:.0f} MB/s of"
-            needed.append(f"{text_of} {name.replace('_', ' ')}")
-    return f"{text}. A host that reaches it: {', '.join(needed)}"

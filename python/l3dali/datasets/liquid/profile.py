@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import json
 import math
 import types
 import typing
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
@@ -292,11 +291,11 @@ def _parse(kind: Any, value: Any, where: str) -> Any:
     is_record = isinstance(kind, type) and is_dataclass(kind)
     if is_record and isinstance(value, dict):
         parsed = {}
-        for name, hint in _hints_of(kind).items():
-            place = f"{where}.{name}".lstrip(".")
-            if name in value:
-                parsed[name] = _parse(hint, value[name], place)
-            elif name in _needed_of(kind):
+        for each in fields(kind):
+            place = f"{where}.{each.name}".lstrip(".")
+            if each.name in value:
+                parsed[each.name] = _parse(_hints_of(kind)[each.name], value[each.name], place)
+            elif each.default is MISSING and each.default_factory is MISSING:
                 raise UsageError(f"{place} is missing")
         return kind(**parsed)
     if origin is dict and isinstance(value, dict):
@@ -314,13 +313,6 @@ def _parse(kind: Any, value: Any, where: str) -> Any:
 
 
 _hints_of = functools.cache(typing.get_type_hints)  # takes more than half of a reading
-
-
-@functools.cache
-def _needed_of(kind: Any) -> set[str]:
-    """The fields of a dataclass that have no default."""
-    every: dict[str, inspect.Parameter] = dict(inspect.signature(kind).parameters)
-    return {name for name, each in every.items() if each.default is inspect.Parameter.empty}
 
 
 def check_host(host: Host) -> None:
