@@ -36,7 +36,7 @@ def progress(
 ) -> Iterator[Item]:
     """Yields the items and reports progress on standard error.
 
-    A terminal shows a progress bar, anything else gets a line each half minute.
+    A terminal shows one line that changes, anything else gets a line each half minute.
 
     Args:
         items: to be yielded; None means that time has passed.
@@ -44,25 +44,28 @@ def progress(
         quiet: report nothing.
         files_of: how many files an item stands for.
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    has_bar = console.is_terminal and not quiet
-    told = time.monotonic()
-    with Progress(*columns, console=console, transient=True, disable=not has_bar) as bar:
-        bar.add_task("", total=total)
-        (task,) = bar.tasks
+    is_terminal = sys.stderr.isatty()
+    start = told = time.monotonic()
+    done = 0
+    try:
         for item in items:
             if item is not None:
                 yield item
-                bar.advance(task.id, files_of(item))
-            if not (has_bar or quiet) and time.monotonic() - told >= LINE_SECONDS:
-                told = time.monotonic()
-                took, done = task.elapsed or 0.0, int(task.completed)
-                left = f", about {duration(took / done * (total - done))} left" if done else ""
-                complain(f"l3: {done} of {total} files after {duration(took)}{left}")
+                done += files_of(item)
+            now = time.monotonic()
+            is_last = item is not None and done >= total
+            if quiet or (now - told < (0.1 if is_terminal else LINE_SECONDS) and not is_last):
+                continue
+            told, took = now, now - start
+            left = f", about {duration(took / done * (total - done))} left" if done else ""
+            text = f"l3: {done} of {total} files after {duration(took)}{left}"
+            if is_terminal:
+                print(f"\r{text}\033[K", end="", file=sys.stderr, flush=True)
+            elif took >= LINE_SECONDS:
+                complain(text)
+    finally:
+        if is_terminal and not quiet:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def print_table(headers: Sequence[str], *rows: Sequence[str], file: TextIO | None = None) -> None:

@@ -54,7 +54,7 @@ def test_progress_is_for_terminals(tree: Path) -> None:
     ours, theirs = pty.openpty()
     arguments = ["encode", str(tree / "one.png"), str(tree / "a" / "two.PNG")]
     subprocess.run([*L3, *arguments], stderr=theirs, stdout=subprocess.PIPE, check=True)
-    assert b"2/2" in os.read(ours, 100_000)
+    assert b"2 of 2 files" in os.read(ours, 100_000)
     flags = ["--overwrite", "--quiet"]
     subprocess.run([*L3, *arguments, *flags], stderr=theirs, stdout=subprocess.PIPE, check=True)
     os.set_blocking(ours, False)

@@ -313,16 +313,16 @@ def test_bad_arguments(
 
 
 def test_output(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder.parent)
     assert main(["profile", str(folder), *FAST]) == 0
     Path("profile.json").write_text("older")
     assert main(["profile", str(folder), *FAST, "-o", "profile.json", "--overwrite"]) == 0
     assert read_profile("profile.json").images == 10
-    capsys.readouterr()
+    capfd.readouterr()
     assert main(["profile", str(folder), *FAST, "-o", "-"]) == 0
-    assert parse_profile(capsys.readouterr().out).images == 10
+    assert parse_profile(capfd.readouterr().out).images == 10
 
 
 # The sample.
