@@ -64,7 +64,7 @@ def test_outputs_that_are_urls(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The result went to a folder `s3:` of the current one, in silence."""
+    """The result silently went to a folder `s3:` of the current one."""
     monkeypatch.chdir(tmp_path)
     assert main([*command, "s3://bucket/out"]) == 2
     assert "s3://bucket/out is a URL; only l3 convert writes to URLs" in capsys.readouterr().err

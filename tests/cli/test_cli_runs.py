@@ -1,4 +1,4 @@
-"""Long runs of the command `l3`: progress, failures, what ends them, and what is told."""
+"""Long runs of the command `l3`: progress, failures, what ends them, and what is printed."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_lines_of_progress_without_a_terminal(
     assert capsys.readouterr().err == ""
 
 
-def test_quiet_tells_failures_alone(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_prints_only_failures(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tree / "bad.png").write_text("no image")
     assert main(["encode", str(tree), "--quiet"]) == 2
     output = capsys.readouterr()
@@ -123,7 +123,7 @@ def test_json_summary(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "kept": 1,
         "failed": 1,
         "not_begun": 0,
-        "passed_over": 3,
+        "skipped": 3,
         "links_not_followed": 0,
         "raw_bytes": 40 * 50 * 4,
         "written_bytes": sum(path.stat().st_size for path in written),
@@ -256,7 +256,7 @@ def test_what_cannot_get_better_ends_the_run(
 
 
 def refuse_access(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes a folder look as if nobody may write to it; root always may."""
+    """Makes a folder look read-only; root may always write."""
     access = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: path != folder and access(path, mode))
 

@@ -100,9 +100,9 @@ def run(arguments: argparse.Namespace) -> int:
         sources = _find_sources(arguments, plan)
         with Manifest(target, read_only=True) as manifest:
             work = find_work(sources, arguments.dest, options, manifest, 1)
-            _tell_of_books(manifest)
-            _judge_names(work, options)
-            _tell_of_gone(work.gone, "would be removed" if arguments.remove_gone else "")
+            _print_warnings(manifest)
+            _check_names(work, options)
+            _print_gone(work.gone, "would be removed" if arguments.remove_gone else "")
             return _preview(work, options.labels)
     with Manifest(target) as manifest:  # Its lock comes first: no other run adds to what is listed.
         interrupt_once()
@@ -110,13 +110,13 @@ def run(arguments: argparse.Namespace) -> int:
         with _open_engine(arguments) as (engine, workers):
             interrupt_once()  # again, as Ray sets handlers of its own
             work = find_work(sources, arguments.dest, options, manifest, workers)
-            _tell_of_books(manifest)
+            _print_warnings(manifest)
             is_new = work.jobs and not work.kept  # Growth was checked before an earlier run began.
             if is_new and options.to == "l3" and plan is None and not arguments.grow:
                 growth = tell_growth(work.jobs, arguments.jobs or local_cores())
                 if growth:
                     raise UsageError(growth)
-            _judge_names(work, options)
+            _check_names(work, options)
             if work.jobs:
                 manifest.begin()
             gone = work.gone
@@ -126,7 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
                     f"l3: results of sources that are gone: {len(work.gone) - len(gone)} removed"
                 )
                 work.failures += [Failure(row.source, row.reason) for row in gone if row.reason]
-            _tell_of_gone(gone)
+            _print_gone(gone)
             start = time.perf_counter()
             new = _convert(work, engine, workers, manifest, quiet=arguments.quiet)
             try:
@@ -197,14 +197,14 @@ def _open_engine(arguments: argparse.Namespace) -> Iterator[tuple[Engine, int]]:
         ray_engine.disconnect()
 
 
-def _tell_of_books(manifest: Manifest) -> None:
+def _print_warnings(manifest: Manifest) -> None:
     if not manifest.has_lock:
         complain("l3: the disk of DEST has no locks: run no other l3 convert on it meanwhile")
     if manifest.ignored:
         complain(f"l3: lines of {MANIFEST_NAME} that are no rows, ignored: {manifest.ignored}")
 
 
-def _tell_of_gone(gone: Sequence[Row], what: str = "") -> None:
+def _print_gone(gone: Sequence[Row], what: str = "") -> None:
     """Prints which results have no source among those named, and what happens to them."""
     if gone:
         what = what or "--remove-gone removes those not changed since"
@@ -302,7 +302,7 @@ def _palettes(count: int, become: str, labels: Sequence[str]) -> list[str]:
     return [f"palette images that {become} colours: {count}; --labels {advice}"] if count else []
 
 
-def _judge_names(work: Work, options: Options) -> None:
+def _check_names(work: Work, options: Options) -> None:
     """Prints before the work which --labels match nothing, where no shard may hold matches.
 
     Raises:

@@ -201,7 +201,7 @@ def _fields(report: Report, found: Found) -> dict[str, Any]:
         "done": len(report.done),
         "kept": report.kept,
         "not_begun": report.total - len(report.done) - report.kept - len(report.failures),
-        "passed_over": found.others.total(),
+        "skipped": found.others.total(),
         "links_not_followed": found.links,
         "raw_bytes": report.sum("raw_bytes"),
         "read_bytes": report.sum("read_bytes"),

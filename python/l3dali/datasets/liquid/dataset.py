@@ -51,7 +51,7 @@ class Candidate:
     Attributes:
         name: of its file, or its place in a shard.
         size: in bytes.
-        stratum: what the header tells of format and samples.
+        stratum: format and samples, as the header has them.
         weight: how many images of the data set it stands for.
         is_labels: its samples are numbers of classes.
         read: gives its bytes.
