@@ -33,7 +33,6 @@ from l3dali.datasets.liquid.groups import group_of
 from l3dali.datasets.liquid.host import measure_reading
 from l3dali.datasets.liquid.measure import measure_profile
 from l3dali.datasets.liquid.profile import (
-    UNKNOWN_ERROR,
     Fits,
     Host,
     Linear,
@@ -379,7 +378,6 @@ def test_fit_finds_what_made_the_values() -> None:
     values = 1e-5 + 3e-9 * sizes + 8e-9 * pixels
     fit = fit_linear(sizes.tolist(), pixels.tolist(), values.tolist())
     assert (fit.base, fit.per_byte, fit.per_pixel) == pytest.approx((1e-5, 3e-9, 8e-9), rel=1e-3)
-    assert fit.error < 1e-3
 
 
 @pytest.mark.parametrize(
@@ -398,7 +396,6 @@ def test_degenerate_fits(sizes: list[float], pixels: list[float], values: list[f
     fit = fit_linear(sizes, pixels, values)
     for size, area, value in zip(sizes, pixels, values, strict=True):
         assert fit(size, area) == pytest.approx(value, rel=1e-6, abs=1e-30)
-    assert fit.error == (UNKNOWN_ERROR if len(sizes) == 1 else pytest.approx(fit.error))
     assert min(fit.base, fit.per_byte, fit.per_pixel) >= 0
 
 

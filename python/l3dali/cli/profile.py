@@ -27,7 +27,6 @@ from l3dali.datasets.liquid.profile import (
     DEFAULT_SECONDS,
     MIXED,
     PLACES,
-    UNKNOWN_ERROR,
     cost_key,
 )
 from l3dali.errors import UsageError
@@ -118,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _print(profile: Profile, *, to_errors: bool) -> None:
     file = sys.stderr if to_errors else sys.stdout
     rows = [row for name, fits in profile.groups.items() for row in _rows(name, fits, profile)]
-    head = ["images", "stored as", "bytes/pixel", "decoded", "images/s per core", "error of fit"]
+    head = ["images", "stored as", "bytes/pixel", "decoded", "images/s per core"]
     print_table([*head, "images/s of the GPU"], *rows, file=file)
     images = counted(profile.images, "image")
     print(f"{images}, {len(profile.samples)} measured", file=file)
@@ -151,9 +150,7 @@ def _rows(name: str, fits: Fits, profile: Profile) -> Iterator[list[str]]:
         size = sum(sample.weight * sample.sizes[stored_as] for sample in samples)
         for place in [each for each in PLACES if cost_key(stored_as, each) in fits.cpu_seconds]:
             key = cost_key(stored_as, place)
-            error = fits.cpu_seconds[key].error
-            shown = "-" if error == UNKNOWN_ERROR else f"{error:.1%}"
             on_gpu = "-" if place == CPU else rate("gpu_seconds", cost_key(stored_as, MIXED))
             on_cores = rate("cpu_seconds", key)
-            yield [title, stored_as, f"{size / pixels:.3f}", place, on_cores, shown, on_gpu]
+            yield [title, stored_as, f"{size / pixels:.3f}", place, on_cores, on_gpu]
             title = ""

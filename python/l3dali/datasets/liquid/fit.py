@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from l3dali.datasets.convert.choosing import SOURCE
-from l3dali.datasets.liquid.profile import UNKNOWN_ERROR, Fits, Linear
+from l3dali.datasets.liquid.profile import Fits, Linear
 from l3dali.errors import needs
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[np.float64]
 
-_FOLDS = 5
 _ROUNDS = 4
 _SPREAD = 1.02  # of sizes, below which all images are the same to a fit
 
@@ -29,7 +28,7 @@ def fit_linear(sizes: Sequence[float], pixels: Sequence[float], values: Sequence
 
     Relative errors count, so that small images do: least squares with each image divided by what
     the round before has predicted for it. (Divided by its own value, predictions would come out
-    too low.) The error is the median over images that were held out, `_FOLDS` folds.
+    too low.)
 
     Args:
         sizes: bytes.
@@ -40,30 +39,16 @@ def fit_linear(sizes: Sequence[float], pixels: Sequence[float], values: Sequence
         UsageError: scipy is missing.
     """
     table = np.array([sizes, pixels, values], np.float64)
-    fit = _solve(table)
-    count = table.shape[1]
-    folds = np.random.default_rng(0).permutation(count) % min(_FOLDS, count)
-    errors: list[float] = []
-    for fold in range(folds.max() + 1 if count > 1 else 0):
-        partial = _solve(table[:, folds != fold])
-        for size, area, value in table[:, folds == fold].T:
-            errors.append(abs(partial(size, area) - value) / value if value else 0.0)
-    error = float(np.median(errors)) if errors else UNKNOWN_ERROR
-    return Linear(fit.base, fit.per_byte, fit.per_pixel, error)
-
-
-def _solve(table: Array) -> Linear:
     try:
         from scipy.optimize import nnls
     except ImportError:
         raise needs("scipy", "a profile") from None
-    sizes, pixels, values = table
     means = table.mean(axis=1)
     if means[2] == 0:
         return Linear()
-    columns = np.stack([np.ones_like(sizes), sizes, pixels])
+    columns = np.stack([np.ones_like(table[0]), table[0], table[1]])
     # What hardly varies cannot be told apart: all is put on pixels, else on bytes.
-    varies = [float(row.max()) > _SPREAD * float(row.min()) for row in (sizes, pixels)]
+    varies = [float(row.max()) > _SPREAD * float(row.min()) for row in table[:2]]
     if not any(varies):
         return (
             Linear(per_pixel=means[2] / means[1])
@@ -74,10 +59,10 @@ def _solve(table: Array) -> Linear:
     columns = columns / scale[:, None]
     if not varies[1]:
         columns[2] = 0.0  # the base stands for it
-    expected = np.maximum(values, means[2] * 1e-6)
+    expected = np.maximum(table[2], means[2] * 1e-6)
     found = np.zeros(3)
     for _ in range(_ROUNDS):
-        found = nnls((columns / expected).T, values / expected)[0]
+        found = nnls((columns / expected).T, table[2] / expected)[0]
         expected = np.maximum(found @ columns, means[2] * 1e-3)
     base, per_byte, per_pixel = (found / scale).tolist()
     return Linear(base, per_byte, per_pixel)

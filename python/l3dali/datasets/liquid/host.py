@@ -153,7 +153,7 @@ def _cost_of_reading(sizes: Sequence[float], costs: Sequence[float]) -> Linear:
     # What a byte costs cannot be told from these, and other formats have other sizes.
     count = len(sizes)
     base = max(0.0, (sum(costs) - _BYTE_SECONDS * sum(sizes)) / count)
-    return Linear(base=base, per_byte=_BYTE_SECONDS, error=fit.error)
+    return Linear(base=base, per_byte=_BYTE_SECONDS)
 
 
 def _drop_from_cache(

@@ -220,7 +220,7 @@ def _scaled(fits: Fits, samples: Sequence[Sample]) -> Fits:
                 values += each.weight * value
                 guesses += each.weight * fit(size(float(each.source_bytes), area), area)
         factor = values / guesses if values and guesses else 1.0
-        return Linear(factor * fit.base, factor * fit.per_byte, factor * fit.per_pixel, fit.error)
+        return Linear(factor * fit.base, factor * fit.per_byte, factor * fit.per_pixel)
 
     for stored_as, fit in fits.sizes.items():
         sizes[stored_as] = scaled(fit, "sizes", stored_as, Linear(per_byte=1.0))

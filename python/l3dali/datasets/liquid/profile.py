@@ -27,7 +27,6 @@ VERSION = 1
 DEFAULT_SAMPLES = 200  # images that are measured
 DEFAULT_SECONDS = 100.0  # that this takes, about
 DEFAULT_BATCH = 32  # images that pipelines decode at a time
-UNKNOWN_ERROR = 1.0  # of a fit to one image
 DEFAULT_MIN_GAIN = 0.03  # of a format more in a plan
 
 # Formats that an image may be stored in. The source costs no conversion; JPEG is lossy: for sources
@@ -53,13 +52,11 @@ class Linear:
         base: for each image.
         per_byte: for each byte.
         per_pixel: for each pixel.
-        error: the median relative error on images that the fit has not seen.
     """
 
     base: float = 0.0
     per_byte: float = 0.0
     per_pixel: float = 0.0
-    error: float = 0.0
 
     def __call__(self, size: Value, pixels: Value) -> Value:
         """The value for an image, or those for arrays of images."""
