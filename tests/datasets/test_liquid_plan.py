@@ -286,15 +286,6 @@ def test_a_target_beyond_reach() -> None:
         plan_of(make_profile(training=Training(500.0)), target=600.0)
 
 
-def test_space_on_disk_is_kept_to() -> None:
-    everything = 1000 * PHOTOS["packed"][0]
-    plan = plan_of(make_profile(disk=None), disk_space=everything, min_gain=0.0)
-    assert plan.predicted.stored_bytes <= everything * (1 + 1e-5)
-    assert "stored" not in plan_of(make_profile(), disk_space=0.9 * everything).formats
-    with pytest.raises(UsageError, match=r"the smallest files take 0\.526 GB"):
-        plan_of(make_profile(), disk_space=1e8)
-
-
 def test_a_gpu_takes_what_the_cores_cannot() -> None:
     gpu = {"rans": 1e-3, "packed": 5e-4}
     profile = make_profile(gpu=gpu, disk=None, host={"upload": 10e9})
@@ -410,7 +401,7 @@ def test_the_plan_replaces_no_input(profile_file: Path, capsys: pytest.CaptureFi
     [
         (["--disk", "0MB/s"], "is no rate"),
         (["--cores", "0"], "not a positive number"),
-        (["--disk-space", "much"], "is not a size"),
+        (["--gpu-cache", "much"], "is not a size"),
         (["--formats", "gif"], "none of source"),
         (["--formats", "jpeg95"], "no image of the profile"),
         (["--target", "5000"], "no mix reaches 5000 images/s"),

@@ -17,7 +17,6 @@ from l3dali.cli.arguments import (
     positive_float,
     positive_number,
     rate_argument,
-    size_argument,
 )
 from l3dali.cli.outputs import STDOUT, new_file, without_collisions, write_file
 from l3dali.console import complain, duration, megabytes, print_table, printable, ratio
@@ -85,9 +84,6 @@ def add_command(commands: Commands) -> None:
     )
     parser.add_argument(
         "--target", type=positive_float, metavar="N", help="required throughput, in images/s"
-    )
-    parser.add_argument(
-        "--disk-space", type=size_argument, metavar="SIZE", help="space for results: 500GB, 2TB"
     )
     parser.add_argument(
         "--batch",
@@ -164,7 +160,7 @@ def _limits(profile: Profile, arguments: argparse.Namespace) -> Limits:
     if arguments.train_rate is not None:
         share = 0.0 if training is None else training.gpu_share
         training = Training(arguments.train_rate, share)
-    return Limits(host, training, arguments.target, arguments.disk_space, arguments.batch)
+    return Limits(host, training, arguments.target, arguments.batch)
 
 
 def _formats(arguments: argparse.Namespace) -> list[str]:

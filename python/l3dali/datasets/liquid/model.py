@@ -7,13 +7,12 @@ seconds `e` an image takes. They minimize `e`, where for each resource of the ho
 
     sum over shares of (what an image takes of it) <= e * (what the host gives a second)
 
-and bytes that are stored or cached fit into the space for them. The dual value of a row, what one
+and bytes that are cached fit into the space for them. The dual value of a row, what one
 more unit of a resource would save, is its price.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections import defaultdict
 from dataclasses import dataclass, fields, replace
@@ -250,14 +249,12 @@ class Limits:
         host: what it gives each second.
         training: the step, if it is known.
         target: images a second that suffice; None: as many as possible.
-        disk_space: bytes for the stored data set; None: no limit.
         batch: images of a batch, which decoders on cores share.
     """
 
     host: Host
     training: Training | None = None
     target: float | None = None
-    disk_space: float | None = None
     batch: int = DEFAULT_BATCH
 
     @property
@@ -389,8 +386,6 @@ def _rows(limits: Limits, costs: Costs, turns: float) -> tuple[list[_Row], list[
             spent = 1 / training.samples_per_second
             rates.append(_Row(STEP, "gpu_seconds", gpus, spent, 1 - training.gpu_share))
     spaces = []
-    if limits.disk_space is not None:
-        spaces.append(_Row("space", "stored_bytes", limits.disk_space / costs.images))
     if host.gpu_cache and costs.amounts["cached_bytes"].any():
         spaces.append(_Row("gpu_cache", "cached_bytes", host.gpu_cache * gpus / costs.images))
     return rates, spaces
@@ -409,16 +404,13 @@ def solve(costs: Costs, limits: Limits, formats: Collection[str] = FORMATS) -> S
         formats: to choose from; images that can be of none of these may be of any.
 
     Raises:
-        UsageError: scipy is missing, the bytes do not fit into the space for them, or images take
-            no time.
+        UsageError: scipy is missing, or images take no time.
     """
     best = _solve(costs, limits, costs.narrowed(formats))
     if best.turn_seconds:
         # One decoder alone takes no turns. The programme does not know that it might save them.
         for mine in (set(formats) & set(L3_FORMATS), set(formats) - set(L3_FORMATS)):
-            if not mine:
-                continue
-            with contextlib.suppress(UsageError):  # too large for the space
+            if mine:
                 single = _solve(costs, limits, costs.narrowed(mine))
                 best = min(best, single, key=lambda solution: solution.seconds)
     if min(best.seconds, best.first_seconds) < 1e-18:
@@ -539,16 +531,9 @@ class _Programme:
             b_eq=np.ones(self._count),
             method="highs",
         )
-        if found.status == 2:
-            raise UsageError(self._too_small())
         if found.status != 0:
             raise UsageError(f"the linear programme has no solution: {found.message}")
         return found, np.maximum(-found.ineqlin.marginals, 0.0)
-
-    def _too_small(self) -> str:
-        stored = np.where(self._allowed, self._costs.amounts["stored_bytes"], np.inf).min(axis=1)
-        least = float(self._costs.weights @ stored) * self._costs.images
-        return f"the space on disk is too small: the smallest files take {least / 1e9:.3f} GB"
 
     def _shares(self, values: Array) -> Array:
         shares = np.zeros(self._allowed.shape)

@@ -272,7 +272,7 @@ def find_plan(
         min_gain: how much faster, as a part, one format more must make it.
 
     Raises:
-        UsageError: nothing reaches the target, or the space is too small.
+        UsageError: nothing reaches the target.
     """
     costs = costs_of(profile, formats, has_cache=bool(limits.host.gpu_cache))
     best = solve(costs, limits)
@@ -280,13 +280,9 @@ def find_plan(
         reason = f"no mix reaches {limits.target:.0f} images/s; the best gives {best.rate:.0f}"
         by = " and ".join(name for name, part in best.binding.items() if part > _LEAST_PART)
         raise UsageError(f"{reason}, bound by {by or 'the training step'}")
-    found: dict[tuple[str, ...], Solution] = {}
-    for count in range(1, len(costs.formats) + 1):
-        for mix in combinations(costs.formats, count):
-            try:
-                found[mix] = solve(costs, limits, mix)
-            except UsageError:  # too large for the space
-                continue
+    counts = range(1, len(costs.formats) + 1)
+    mixes = [mix for count in counts for mix in combinations(costs.formats, count)]
+    found = {mix: solve(costs, limits, mix) for mix in mixes}
     mix = _fewest(found, costs, limits, best, min_gain)
     solution = found[mix]
     predicted = _predict(costs, solution, best, found)
