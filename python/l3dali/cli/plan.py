@@ -94,8 +94,8 @@ def add_command(commands: Commands) -> None:
     )
     parser.add_argument(
         "--device",
-        choices=["cpu", "mixed"],
-        help="cpu: no GPU decodes; default: mixed if the profile has a GPU",
+        choices=["cpu"],
+        help="where pixels are needed; cpu: no GPU decodes",
     )
     host = add_host_options(parser, "another host than the profile's")
     host.add_argument(
