@@ -140,7 +140,7 @@ def made_up_profile(**host: Any) -> Profile:
         "packed@cache": 2e-5,
     }
     gpu = {"rans@mixed": 4e-5, "packed@mixed": 2e-5}
-    sample = Sample("0.png", "png rgb 8", 640_000, 562_113, 1_686_339, 1000, sizes, cpu, gpu, {})
+    sample = Sample("0.png", "png rgb 8", 640_000, 562_113, 1_686_339, 1000, sizes, cpu, gpu)
     fits = Fits(
         1000,
         640_000_000,

@@ -74,7 +74,6 @@ def make_profile(
         for name, (size, seconds) in table.items()
     }
     on_gpu = {f"{name}@mixed": Linear(base=seconds) for name, seconds in (gpu or {}).items()}
-    encode = [name for name in table if name != "source"]
     samples = []
     for i, factor in enumerate(factors):
         size = round(source * factor)
@@ -87,7 +86,6 @@ def make_profile(
                 {"source": size, **stored},
                 taken,
                 on_gpu_taken,
-                dict.fromkeys(encode, 0.1),
             )
         )
     fits = Fits(
@@ -96,7 +94,6 @@ def make_profile(
         sizes={"source": Linear(per_byte=1.0), **sizes},
         cpu_seconds=cpu,
         gpu_seconds=on_gpu,
-        encode_seconds=dict.fromkeys(encode, Linear(per_pixel=0.1 / PIXELS)),
     )
     there = Host(cores=cores, disk=disk, **(host or {}))
     return Profile(["set"], "f" * 64, 1000, there, {GROUP: fits}, samples, training)

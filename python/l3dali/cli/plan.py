@@ -19,7 +19,7 @@ from l3dali.cli.arguments import (
     rate_argument,
 )
 from l3dali.cli.outputs import STDOUT, new_file, without_collisions, write_file
-from l3dali.console import complain, duration, megabytes, print_table, printable, ratio
+from l3dali.console import complain, megabytes, print_table, printable, ratio
 from l3dali.datasets.liquid.profile import (
     CACHE,
     CPU,
@@ -188,8 +188,6 @@ def _print(plan: Plan, file: TextIO) -> None:
         print(line, file=file)
     grown = ratio(predicted.stored_bytes, predicted.source_bytes)
     print(f"on disk: {megabytes(predicted.stored_bytes)}, ratio {grown}", file=file)
-    if predicted.encode_seconds:
-        print(f"converting: {duration(predicted.encode_seconds)} of one core", file=file)
 
 
 def _print_host(host: HostFile, span: list[float], file: TextIO) -> None:

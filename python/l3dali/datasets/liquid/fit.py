@@ -101,13 +101,6 @@ def _fit_group(samples: Sequence[Sample]) -> Fits:
         },
         cpu_seconds=costs([sample.cpu_seconds for sample in samples]),
         gpu_seconds=costs([sample.gpu_seconds for sample in samples]),
-        encode_seconds={
-            name: Linear(
-                per_pixel=sum(s.weight * s.encode_seconds[name] for s in samples)
-                / sum(s.weight * s.pixels for s in samples)
-            )
-            for name in _common([sample.encode_seconds for sample in samples])
-        },
     )
 
 

@@ -12,7 +12,6 @@ import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,7 +50,7 @@ from l3dali.images.reading import read_picture
 from l3dali.images.transcoding import encode_jpeg, encode_picture, fits_jpeg
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from l3dali.codec import Image
     from l3dali.console import Failure
@@ -272,19 +271,12 @@ class _Meter:
             self._remarks[
                 "a palette becomes colours; --labels keeps the numbers of its entries"
             ] += 1
-        encoders: dict[str, Callable[[], bytes]] = {
-            coding: partial(encode_picture, picture, labels=labels, coding=coding)
-            for coding in codec.CODINGS
-        }
+        files = {SOURCE: data}
+        for coding in codec.CODINGS:
+            files[coding] = encode_picture(picture, labels=labels, coding=coding)
         is_fit = fits_jpeg(Picture(pixels)) and not labels and lossy_format(data) is None
         if self._allow_lossy and is_fit:
-            encoders[JPEG] = partial(encode_jpeg, Picture(pixels))
-        files = {SOURCE: data}
-        encode_seconds: dict[str, float] = {}
-        for name, encode in encoders.items():
-            start = time.thread_time()
-            files[name] = encode()
-            encode_seconds[name] = time.thread_time() - start
+            files[JPEG] = encode_jpeg(Picture(pixels))
         group = group_of(data, read_header(data), labels=labels)
         seconds: dict[str, float] = {}  # of decoding alone, by format
         for name, file in files.items():
@@ -328,7 +320,6 @@ class _Meter:
             sizes={name: len(file) for name, file in files.items()},
             cpu_seconds=cpu_seconds,
             gpu_seconds=gpu_seconds,
-            encode_seconds=encode_seconds,
         )
 
     def notes(self) -> list[str]:

@@ -66,7 +66,6 @@ class Prices:
         gpu_seconds: to decode.
         stored_bytes: on disk.
         cached_bytes: in GPU memory.
-        encode_seconds: of CPU time, once.
     """
 
     cpu_seconds: float = 0.0
@@ -75,7 +74,6 @@ class Prices:
     gpu_seconds: float = 0.0
     stored_bytes: float = 0.0
     cached_bytes: float = 0.0
-    encode_seconds: float = 0.0
 
 
 def columns_of(fits: Fits, *, has_cache: bool) -> list[tuple[str, str]]:
@@ -103,7 +101,6 @@ def amounts_of(fits: Fits, stored_as: str, place: str) -> dict[str, Linear]:
     amounts = {
         "cpu_seconds": seconds(fits.cpu_seconds),
         "stored_bytes": size,
-        "encode_seconds": fits.encode_seconds.get(stored_as, Linear()),
     }
     if place == CPU:
         return amounts | {"read_bytes": size, "upload_bytes": Linear(per_pixel=fits.raw_bytes)}
@@ -395,8 +392,8 @@ def solve(costs: Costs, limits: Limits, formats: Collection[str] = FORMATS) -> S
     """The mix that takes the least time, or that reaches the step or target and takes least.
 
     If the rate that is asked for can be reached, it is exceeded by `MARGIN` where that can be, and
-    then bytes on disk are minimized, then CPU seconds of converting, then those of decoding:
-    bytes are paid for as long as the data set is kept, converting once, cores are there anyway.
+    then bytes on disk are minimized, then CPU seconds of decoding: bytes are paid for as long as
+    the data set is kept, cores are there anyway.
 
     Args:
         costs: of the images.
@@ -486,7 +483,7 @@ class _Programme:
         return self._shares(found.x[:-1]), seconds, self._prices(self._rows, duals), binding
 
     def cheapest(self, seconds: float) -> tuple[Array, Prices]:
-        """Of the shares that take at most so long, those with least bytes, converting, decoding."""
+        """Of the shares that take at most so long, those with least bytes, then decoding."""
         rows = list(self._rows)
         limit = np.zeros(len(self._images) + 1)
         limit[-1] = 1.0
@@ -494,7 +491,7 @@ class _Programme:
         bounds = [seconds / self._unit * self._count * (1 + _CLOSE), *self._bounds]
         prices = Prices()
         shares = np.zeros_like(self._costs.weights)
-        for amount in ("stored_bytes", "encode_seconds", "cpu_seconds"):
+        for amount in ("stored_bytes", "cpu_seconds"):
             mean = float(self._costs.amounts[amount][self._images, self._columns].mean())
             if not mean:
                 continue

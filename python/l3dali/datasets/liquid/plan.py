@@ -84,7 +84,6 @@ class Predicted:
         shares: by `format@place`, of the images.
         stored_bytes: of the data set as planned.
         source_bytes: of the originals.
-        encode_seconds: of CPU time that converting takes.
         turn_seconds: CPU seconds an image for which cores wait while two decoders take turns.
     """
 
@@ -96,7 +95,6 @@ class Predicted:
     shares: dict[str, float]
     stored_bytes: float
     source_bytes: float
-    encode_seconds: float = 0.0
     turn_seconds: float = 0.0
 
     @property
@@ -359,7 +357,6 @@ def _predict(
         shares=shares,
         stored_bytes=costs.mean("stored_bytes", solution.shares) * costs.images,
         source_bytes=sum(sample.weight * sample.source_bytes for sample in costs.samples),
-        encode_seconds=costs.mean("encode_seconds", solution.shares) * costs.images,
         turn_seconds=solution.turn_seconds,
     )
 

@@ -74,7 +74,6 @@ class Fits:
         cpu_seconds: by `format@place`, thread CPU seconds to read, decode and hand over an image,
             from its bytes as stored and its pixels.
         gpu_seconds: likewise, of the GPU at the batch that was measured.
-        encode_seconds: by format, CPU seconds to convert an image, from its source.
         raw_bytes: of a pixel; of fits in plans.
     """
 
@@ -83,7 +82,6 @@ class Fits:
     sizes: dict[str, Linear]
     cpu_seconds: dict[str, Linear]
     gpu_seconds: dict[str, Linear] = field(default_factory=dict)
-    encode_seconds: dict[str, Linear] = field(default_factory=dict)
     raw_bytes: float = 0.0
 
 
@@ -101,7 +99,6 @@ class Sample:
         sizes: by format, bytes.
         cpu_seconds: by `format@place`.
         gpu_seconds: by `format@place`.
-        encode_seconds: by format, CPU seconds to make it from the decoded source.
     """
 
     name: str
@@ -113,7 +110,6 @@ class Sample:
     sizes: dict[str, int]
     cpu_seconds: dict[str, float]
     gpu_seconds: dict[str, float] = field(default_factory=dict)
-    encode_seconds: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
