@@ -409,12 +409,6 @@ def test_a_folder_without_images_that_are_read(
     assert f"files in the folders named{says}" in capsys.readouterr().err
 
 
-def test_results_of_another_suffix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    l3dali.imwrite(tmp_path / "a.l3", image())
-    assert main(["decode", str(tmp_path / "a.l3"), "-o", "b.jpg"]) == 2
-    assert "l3: results are .png files, and b.jpg ends in .jpg; " in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("command", ["encode", "decode"])
 def test_shards_are_for_convert(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
