@@ -137,8 +137,6 @@ KEPT_TIFF_TAGS = _GEOMETRY_TAGS | {
 # What a TIFF says of each sample beside gray or RGB: 0 of a band, 2 of alpha. Kept but where the
 # one such sample is alpha, or all of more than four are bands beside gray.
 EXTRA_SAMPLES = 338
-# How programs begin a description that counts channels: ImageJ, OME's XML, JSON.
-_COUNTS_CHANNELS = ("ImageJ=", "<", "{")
 
 
 def tiff_item_bytes(type_name: str) -> int:
@@ -235,14 +233,11 @@ def of_channels(
         pairs["band_names"] = [names[channel] for channel in channels]
     if pairs.get(FLOATS) == "float32":  # of two channels each
         del pairs[FLOATS]
-    left_out = {EXTRA_SAMPLES, _GDAL_METADATA}
-    tags = tiff_of_metadata(metadata)
-    text = tags[_DESCRIPTION].data.decode(errors="replace") if _DESCRIPTION in tags else ""
-    if text.lstrip("\ufeff \t\r\n").startswith(_COUNTS_CHANNELS):
-        left_out.add(_DESCRIPTION)
-    entries = {
-        code: entry for code, entry in pairs.pop(TIFF, {}).items() if code not in map(str, left_out)
-    }
+    entries = dict(pairs.pop(TIFF, {}))
+    text = str(entries.get(str(_DESCRIPTION), {}).get("value", "")).lstrip("\ufeff \t\r\n")
+    counts_channels = text.startswith(("ImageJ=", "<", "{"))  # the last two of OME and JSON
+    for code in (EXTRA_SAMPLES, _GDAL_METADATA, *[_DESCRIPTION] * counts_channels):
+        entries.pop(str(code), None)
     if entries:
         pairs[TIFF] = entries
     return pairs or None

@@ -1237,7 +1237,7 @@ def test_damaged_netpbm_files_have_no_words_of_python(data: bytes) -> None:
     assert "Error" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("frames", "controls"), [(0, 0), (1, 0), (1, 1), (2**31, 0), (2, 2)])
+@pytest.mark.parametrize(("frames", "controls"), [(1, 0), (1, 1), (2, 2)])
 def test_png_of_one_frame_is_a_still(frames: int, controls: int) -> None:
     ihdr, control = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), struct.pack(">5I2H2B", *range(9))
     chunks = [(b"acTL", struct.pack(">II", frames, 0)), *[(b"fcTL", control)] * controls]
@@ -1249,35 +1249,26 @@ def test_png_of_one_frame_is_a_still(frames: int, controls: int) -> None:
             read_picture(data)
 
 
-@pytest.mark.parametrize("is_top_down", [False, True])
 @pytest.mark.parametrize(
     ("bits", "masks"),
     [
-        (32, (0xFF, 0xFF00, 0xFF0000)),
-        (32, (0xFF00, 0xFF, 0xFF0000)),
-        (32, (0xFF00, 0xFF0000, 0xFF000000, 0xFF)),
-        (32, (0x3FF00000, 0xFFC00, 0x3FF)),
-        (16, (0xF00, 0xF0, 0xF)),
-        (16, (0x1F, 0x7E0, 0xF800)),
+        (32, (0xFF0000, 0xFF00, 0xFF, 0)),
+        (32, (0xFF0000, 0xFF00, 0xFF, 0xFF000000)),
         (16, (0x7C00, 0x3E0, 0x1F, 0x8000)),
     ],
 )
-def test_bmp_with_masks(bits: int, masks: tuple[int, ...], is_top_down: bool) -> None:
-    """bmpsuite has such files among those that are good. Pillow ignored alpha of 16 bits."""
-    numbers = np.random.default_rng(0).integers(0, 2**32, (2, 3), np.uint64)
-    bands = [(numbers & mask) // (mask & -mask) for mask in masks]
-    right = [
-        np.rint(band * (255 / (mask // (mask & -mask))))
-        for band, mask in zip(bands, masks, strict=False)
-    ]
-    rows = (numbers % 2**bits).astype(f"<u{bits // 8}")
-    rows = rows if is_top_down else rows[::-1]
-    pixels = b"".join(row.tobytes().ljust(-(-3 * bits // 32) * 4, b"\0") for row in rows)
-    height = -2 if is_top_down else 2
-    head = struct.pack("<IiiHHIIiiII", 56, 3, height, 1, bits, 3, len(pixels), 0, 0, 0, 0)
-    head += struct.pack("<4I", *masks, *[0] * (4 - len(masks)))
-    start = 14 + len(head)
-    data = b"BM" + struct.pack("<IHHI", start + len(pixels), 0, 0, start) + head + pixels
+def test_bmp_with_masks(bits: int, masks: tuple[int, ...]) -> None:
+    """Pillow ignores alpha of 16 bits, so such files are refused."""
+    numbers = np.random.default_rng(0).integers(0, 2**bits, (2, 4), np.uint64)
+    head = struct.pack("<IiiHHIIiiII", 56, 4, -2, 1, bits, 3, 0, 0, 0, 0, 0)
+    head += struct.pack("<4I", *masks)
+    pixels = numbers.astype(f"<u{bits // 8}").tobytes()
+    data = b"BM" + struct.pack("<IHHI", 70 + len(pixels), 0, 0, 70) + head + pixels
+    if bits == 16:
+        with pytest.raises(ImageError, match="16 bits with alpha"):
+            read_picture(data)
+        return
+    right = [(numbers & mask) // (mask & -mask) for mask in masks if mask]
     assert np.array_equal(read_picture(data).pixels, np.stack(right, axis=-1))
 
 
@@ -1292,42 +1283,6 @@ def test_tiff_with_a_mask(kinds: tuple[int, ...]) -> None:
             writer.write(small, photometric=4 if kind & 4 else 1, subfiletype=kind, metadata=None)
     picture = read_picture(file.getvalue())
     assert np.array_equal(picture.pixels, noise(3, height=32, width=48))
-    assert picture.remarks == (("a transparency mask is left out",) if 4 in kinds else ())
-
-
-@pytest.mark.parametrize("options", [{"rowsperstrip": 8}, {"tile": (16, 16)}])
-@pytest.mark.parametrize("predictor", [False, True])
-@pytest.mark.parametrize("compression", ["zlib", "zstd", "packbits"])
-def test_tiff_of_padded_strips(compression: str, predictor: bool, options: dict[str, Any]) -> None:
-    """libtiff has such a file among its tests: what is more than the rows need is ignored."""
-    if predictor and compression == "packbits":
-        return
-    data = tiff(
-        noise(1, height=24, width=16), compression=compression, predictor=predictor, **options
-    )
-    with tifffile.TiffFile(io.BytesIO(data)) as file:
-        page = file.pages[0]
-        codec = page.compression
-        strips = [
-            data[at : at + size]
-            for at, size in zip(page.dataoffsets, page.databytecounts, strict=False)
-        ]
-        tags = (
-            page.tags[273 if "rowsperstrip" in options else 324],
-            page.tags[279 if "rowsperstrip" in options else 325],
-        )
-    places, sizes = [], []
-    for strip in strips:
-        longer = bytes(tifffile.TIFF.DECOMPRESSORS[codec](strip)) + b"more"
-        packed = bytes(tifffile.TIFF.COMPRESSORS[codec](longer))
-        places.append(len(data))
-        sizes.append(len(packed))
-        data += packed
-    out = bytearray(data)
-    for tag, values in zip(tags, (places, sizes), strict=False):
-        code = {3: "H", 4: "I"}[int(tag.dtype)]
-        struct.pack_into(f"<{len(values)}{code}", out, tag.valueoffset, *values)
-    assert np.array_equal(read_picture(bytes(out)).pixels, noise(1, height=24, width=16))
 
 
 @pytest.mark.parametrize(("photometric", "bands"), [("rgb", 3), ("minisblack", 3), ("rgb", 4)])

@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 
     from l3dali.codec import Image, Window
 
-__all__ = [
-    "looks_like_labels",
-    "shrink",
-    "stored_window",
-    "upright",
-    "upright_xmp",
-]
+__all__ = ["looks_like_labels", "shrink", "stored_window", "upright", "upright_xmp"]
 
 
 _ORIENTATION = 0x0112
@@ -79,28 +73,17 @@ _MOST_CLASSES = 64
 _FLAT = 0.9  # of neighbours in a row that are equal: masks have 0.95 and more, photographs 0.3
 
 
-def is_varied(pixels: Image) -> bool:
-    """Whether neighbours in a row mostly differ, as in photographs; in label maps few do.
-
-    Args:
-        pixels: (H, W) or (H, W, C).
-    """
-    flat = pixels.reshape(*pixels.shape[:2], -1)
-    same = (flat[:, 1:] == flat[:, :-1]).all(axis=2)
-    return bool(same.size and same.mean() < _FLAT)
-
-
 def looks_like_labels(pixels: Image) -> bool:
     """Whether an image is flat and of few values, as label maps are; drawings are so, too.
 
     Args:
         pixels: (H, W) or (H, W, C).
     """
-    if pixels.shape[1] < 2 or is_varied(pixels):
-        return False
     flat = pixels.reshape(*pixels.shape[:2], -1)
-    begins = (flat[:, 1:] != flat[:, :-1]).any(axis=2)  # of runs: some tenth of the pixels
-    values = np.unique(np.concatenate([flat[:, 0], flat[:, 1:][begins]]), axis=0)
+    changes = (flat[:, 1:] != flat[:, :-1]).any(axis=2)
+    if not changes.size or changes.mean() > 1 - _FLAT:
+        return False
+    values = np.unique(np.concatenate([flat[:, 0], flat[:, 1:][changes]]), axis=0)
     return 1 < len(values) <= _MOST_CLASSES
 
 
