@@ -20,7 +20,7 @@ from l3dali.files import read_info
 from l3dali.signatures import L3_SIGNATURE
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer, Unpack
+    from typing_extensions import Unpack
 
 __all__ = ["L3ImageFile", "encode_image", "encode_value", "register"]
 
@@ -240,29 +240,14 @@ def encode_value(value: Any, **options: Unpack[codec.EncodeOptions]) -> bytes:
     return encode_image(value, **given)
 
 
-def _palette(image: Image.Image) -> Buffer:
-    """R, G, B, A of each entry."""
+def _palette(image: Image.Image) -> bytes:
+    """R, G, B, A of each entry, as Pillow shows them."""
     if image.palette is not None and image.palette.mode == "CMYK":
-        entries = bytes(image.getpalette("CMYK") or [])
-        colors = Image.frombytes("CMYK", (len(entries) // 4, 1), entries).convert("RGB")
-        palette = bytearray(colors.convert("RGBA").tobytes())
-    else:
-        palette = bytearray(image.getpalette("RGBA") or (0, 0, 0, 255))
-    transparent = image.info.get("transparency")
-    if transparent is None:
-        return palette
-    counts = image.histogram()
-    is_each = isinstance(transparent, bytes)
-    for entry, alpha in enumerate(transparent) if is_each else [(transparent, 0)]:
-        if not (isinstance(entry, int) and 0 <= entry < 256):
-            raise ValueError("info['transparency'] does not fit the palette")
-        missing = entry + 1 - len(palette) // 4
-        if missing > 0:
-            if not counts[entry]:
-                continue
-            palette += bytes([0, 0, 0, 255] * missing)  # as Pillow shows them
-        palette[4 * entry + 3] = alpha
-    return palette
+        raise OSError("cannot write a palette of CMYK as L3; convert to RGB")
+    entries = image.resize((256, 1))
+    entries.putdata(range(256))
+    count = max(len(image.getpalette() or ()) // 3, int(np.asarray(image).max()) + 1)
+    return entries.convert("RGBA").tobytes()[: 4 * count]
 
 
 def _accept(prefix: bytes) -> bool:

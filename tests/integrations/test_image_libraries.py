@@ -140,14 +140,6 @@ def test_imageio_reads_streams_that_cannot_seek() -> None:
         iio.imread(l3dali.encode(array), plugin="L3", mode="L")
 
 
-def test_pillow_saves_palettes_of_cmyk() -> None:
-    """It was "unrecognized raw mode"."""
-    image = Image.new("P", (4, 4), 1)
-    image.putpalette([0, 0, 0, 255, 0, 255, 0, 0], "CMYK")
-    palette = l3dali.info(l3dali.pillow.encode_image(image)).palette
-    assert palette == bytes([0, 0, 0, 255, 255, 0, 255, 255])
-
-
 def test_imageio_writes_one_image(tmp_path: Path) -> None:
     file = tmp_path / "a.l3"
     image = np.zeros((7, 8, 3), np.uint8)

@@ -101,12 +101,6 @@ def test_made_anew_from_its_text(status: Status) -> None:
     assert again.index is None
 
 
-def test_made_anew_from_the_text_of_a_real_one() -> None:
-    again = as_torch_does(raised(ENCODED[:-1]))
-    assert isinstance(again, l3dali.L3Error)
-    assert again.status is Status.TRUNCATED
-
-
 @pytest.mark.torch
 def test_torch_itself() -> None:
     import torch._utils as utils

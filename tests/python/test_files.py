@@ -15,7 +15,6 @@ import pytest
 from numpy.typing import NDArray
 
 import l3dali
-from l3dali import codec
 from l3dali.cli import main
 from l3dali.images.picture import Picture
 from l3dali.images.writing import write_picture
@@ -147,15 +146,6 @@ def test_what_is_no_file_gets_advice() -> None:
         l3dali.imread(io.StringIO("text"))
 
 
-@pytest.mark.parametrize("function", [l3dali.decode, l3dali.verify])
-@pytest.mark.parametrize("path", ["photo.l3", Path("photo.l3")])
-def test_a_path_where_bytes_belong_gets_advice(function: Any, path: Any) -> None:
-    with pytest.raises(
-        TypeError, match=r"not a path: .*l3dali\.imread and l3dali\.info take a path"
-    ):
-        function(path)
-
-
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_orientation_is_applied_when_asked(orientation: int) -> None:
     buffer = io.BytesIO(l3dali.encode(PHOTO, exif=exif(orientation)))
@@ -254,15 +244,6 @@ def test_transcode_refuses_what_it_cannot_keep() -> None:
 def test_transcode_refuses_options(options: Any) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         l3dali.transcode(_palette_png(), **options)
-
-
-def test_public_names_exist() -> None:
-    from l3dali import files
-    from l3dali.images import geometry, headers, reading, transcoding
-
-    for module in (l3dali, codec, files, geometry, headers, reading, transcoding):
-        assert sorted(set(module.__all__)) == sorted(module.__all__)
-        assert all(hasattr(module, name) for name in module.__all__)
 
 
 def test_imread_a_window_and_channels(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import struct
 import sys
 import tracemalloc
 import zlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,9 +36,6 @@ for library in ("PIL.Image", "PIL.ImageCms", "PIL.ImageOps"):
     pytest.importorskip(library)
 
 Image = NDArray[Any]
-
-EDGE = Path(__file__).resolve().parents[3] / "shared" / "data" / "edge"
-PNG_FILES = sorted([*EDGE.glob("pngsuite/*.png"), *EDGE.glob("image-rs/*.png")])
 
 
 def noise(channels: int, dtype: type = np.uint8, height: int = 9, width: int = 13) -> Image:
@@ -200,24 +196,6 @@ def test_png_palette_as_numbers_and_back() -> None:
     assert read_picture(again, palette="index").palette == picture.palette
 
 
-@pytest.mark.parametrize(
-    "extra",
-    [
-        _chunk(b"PLTE", bytes(12)) + _chunk(b"tRNS", bytes(4)),
-        _chunk(b"iCCP", b"x\0\0" + zlib.compress(b"profile")),
-        _chunk(b"eXIf", b"II*\0\x08\0\0\0\0\0\0\0\0\0"),
-        _chunk(b"acTL", bytes(8)),
-    ],
-    ids=["palette", "icc", "exif", "animation"],
-)
-def test_png_chunks_behind_the_end_say_nothing(extra: bytes) -> None:
-    for palette in ("rgb", "index"):
-        plain = read_picture(PALETTE_PNG, palette=palette)
-        picture = read_picture(PALETTE_PNG + extra, palette=palette)
-        assert np.array_equal(picture.pixels, plain.pixels)
-        assert (picture.palette, picture.icc, picture.exif) == (plain.palette, None, None)
-
-
 XMP_OF_OTHERS = {
     "libvips": (b"zTXt", b"XML:com.adobe.xmp\0\0" + zlib.compress(b"<x/>")),
     "text": (b"tEXt", b"XML:com.adobe.xmp\0<x/>"),
@@ -277,50 +255,6 @@ def test_png_numbers_past_the_palette_stay() -> None:
     again = read_picture(data, palette="index")
     assert np.array_equal(again.pixels, pixels)
     assert again.palette == bytes([1, 2, 3, 255]) + 255 * bytes([0, 0, 0, 255])
-
-
-def test_png_of_all_kinds_equals_pillow() -> None:
-    if not PNG_FILES:
-        pytest.skip("no ../shared/data")
-    refused = {path.name for path in PNG_FILES if _agrees_with_pillow(path) == "refused"}
-    assert refused == {path.name for path in PNG_FILES if path.name[0] == "x"} | {"ball.png"}
-
-
-def _agrees_with_pillow(path: Path) -> str:
-    """Compares pixels and palette numbers; "refused" if neither library reads the file."""
-    data = path.read_bytes()
-    try:
-        PIL.Image.open(io.BytesIO(data)).verify()
-        image = PIL.Image.open(io.BytesIO(data))
-        image.load()
-        single = getattr(image, "n_frames", 1) == 1
-    except (IndexError, OSError, SyntaxError):
-        single = False
-    if not single:
-        with pytest.raises(ImageError):
-            read_picture(data)
-        return "refused"
-
-    pixels = read_picture(data).pixels
-    converted: Any = image
-    if image.mode == "P":
-        numbers = read_picture(data, palette="index")
-        assert np.array_equal(numbers.pixels, np.asarray(image)), path
-        entries = np.frombuffer(numbers.palette or b"", np.uint8).reshape(-1, 4)
-        assert np.array_equal(entries[numbers.pixels][..., : pixels.shape[2]], pixels), path
-        converted = image.convert("RGBA" if "transparency" in image.info else "RGB")
-    elif image.mode == "1":
-        converted = image.convert("L")
-    # Pillow keeps the upper half of 16-bit colours alone.
-    narrowed = pixels.dtype == np.uint16 and converted.mode != "I;16"
-    ours = (pixels >> 8).astype(np.uint8) if narrowed else pixels
-    theirs = np.asarray(converted)
-    if "transparency" in converted.info:  # Pillow has not applied it: compare the colours.
-        ours = ours[..., :-1].squeeze(-1) if ours.shape[-1] == 2 else ours[..., :-1]
-    elif narrowed and ours.shape[2] == 2:
-        theirs = theirs[..., [0, 3]]
-    assert np.array_equal(ours, theirs), path
-    return "read"
 
 
 # TIFF.
@@ -407,18 +341,6 @@ def test_an_orientation_of_any_integer_turns(bigtiff: bool, kind: str) -> None:
     assert np.array_equal(upright, np.rot90(noise(1), -1))
 
 
-def test_an_orientation_of_text_makes_no_tiff_that_is_refused() -> None:
-    block = b"II*\0\x08\0\0\0\1\0" + struct.pack("<HHI4sI", 0x0112, 2, 2, b"2\0", 0)
-    data = write_picture(Picture(noise(1), exif=block), ".tif")
-    assert np.array_equal(read_picture(data).pixels, noise(1))
-
-
-def test_both_copyrights_of_a_bigtiff() -> None:
-    tags = [(0x8298, 2, 13, b"photo\0editor\0", True)]
-    data = tiff(noise(1), bigtiff=True, extratags=tags)
-    assert b"photo\0editor\0" in (read_picture(data).exif or b"")
-
-
 def test_tiff_palette_of_two_colours() -> None:
     colors = np.array([[0, 65535], [257, 0], [514, 771]], np.uint16)
     numbers = noise(1) > 99
@@ -444,11 +366,8 @@ def test_tiff_that_does_not_say_where_its_tiles_are(code: int, count: int) -> No
     with tifffile.TiffFile(io.BytesIO(data)) as file:
         at = file.pages[0].tags[code].offset
     damaged = data[: at + 4] + struct.pack("<I", count) + data[at + 8 :]
-    has_both = tiff(noise(1), extratags=[(269, "I", 1, 8, True)])
-    has_both = has_both.replace(struct.pack("<HH", 269, 4), struct.pack("<HH", 324, 4))
-    for each, chunks in ((damaged, 4), (has_both, 1)):
-        with pytest.raises(ImageError, match=f"where its {chunks} strips or tiles are"):
-            read_picture(each)
+    with pytest.raises(ImageError, match="where its 4 strips or tiles are"):
+        read_picture(damaged)
 
 
 @pytest.mark.parametrize("bits", [1, 4, 8])
@@ -495,16 +414,6 @@ def test_damaged_png_does_not_stay_in_memory() -> None:
         assert tracemalloc.get_traced_memory()[0] < 2**20
         tracemalloc.stop()
         assert abs(sys.getrefcount(None) - references) < 100  # Each took one with it.
-
-
-def test_tiff_whose_order_of_bits_is_a_byte() -> None:
-    """It was taken for the usual one."""
-    data = bytearray(saved(PIL.Image.new("1", (16, 2)), "TIFF", tiffinfo={266: 2}))
-    with tifffile.TiffFile(io.BytesIO(data)) as file:
-        at = file.pages[0].tags[266].offset
-    data[at + 2] = 1  # a byte
-    with pytest.raises(ImageError, match="order of bits"):
-        read_picture(bytes(data))
 
 
 def test_tiff_that_lists_one_strip_of_many() -> None:
@@ -875,15 +784,6 @@ def test_tiff_of_many_bands_in_tiles_larger_than_its_image(planes: str) -> None:
     assert np.array_equal(read_picture(data).pixels, np.moveaxis(pixels, 0, -1))
 
 
-def test_memory_of_a_narrow_pbm() -> None:
-    data = b"P4 1 1000000\n" + bytes(1_000_000)
-    tracemalloc.start()
-    read_picture(data)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < read_header(data).read_bytes
-
-
 # Sizes, before anything is decoded.
 
 
@@ -1133,43 +1033,20 @@ ALPHA_OF_8_IN_4_BITS = "ff0a00703cac040808100034004b188b15c24942e5010092fd00"
 ALPHA_OF_4_IN_8_BITS = "ff0a0070307800120808100038004b188b1542a9a1d501f632c16803"
 
 
-@pytest.mark.parametrize("file", [TWO_ALPHAS, GRAY_TWO_ALPHAS, GRAY_THREE_ALPHAS])
-def test_several_alphas_of_jpeg_xl_are_refused(file: str) -> None:
-    """The decoder gives the first alone."""
-    with pytest.raises(ImageError, match="several extra channels"):
-        read_picture(bytes.fromhex(file))
-
-
-@pytest.mark.parametrize("file", [ALPHA_OF_16_IN_8_BITS, ALPHA_OF_8_IN_4_BITS])
-def test_alpha_of_jpeg_xl_that_would_lose_bits_is_refused(file: str) -> None:
-    """The decoder scales it to the bits of the colours."""
-    with pytest.raises(ImageError, match="alpha of more bits than the colours"):
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        *((file, "several extra") for file in (TWO_ALPHAS, GRAY_TWO_ALPHAS, GRAY_THREE_ALPHAS)),
+        (ALPHA_OF_16_IN_8_BITS, "alpha of more bits than the colours"),
+        (ALPHA_OF_8_IN_4_BITS, "alpha of more bits than the colours"),
+    ],
+)
+def test_alphas_of_jpeg_xl_that_would_be_lost_are_refused(file: str, message: str) -> None:
+    """The decoder gives the first alone, scaled to the bits of the colours."""
+    with pytest.raises(ImageError, match=message):
         read_picture(bytes.fromhex(file))
     pixels = read_picture(bytes.fromhex(ALPHA_OF_4_IN_8_BITS)).pixels
     assert pixels.tolist() == [[[1, 2, 3, 1 * 17], [4, 5, 6, 12 * 17]]]
-
-
-def _bomb(image_format: str) -> bytes:
-    """A file of few bytes that claims some 2^29 pixels or more."""
-    side = struct.pack(">I", 30000)
-    if image_format == "PNG":
-        return _png(side + side + bytes([8, 2, 0, 0, 0]), bytes(99))
-    if image_format == "PGM":
-        return b"P5 30000 30000 255 " + bytes(99)
-    data = saved(PIL.Image.fromarray(noise(3)), image_format)
-    if image_format == "JPEG":
-        at = data.index(b"\xff\xc0") + 5
-        return data[:at] + struct.pack(">HH", 30000, 30000) + data[at + 4 :]
-    if image_format == "BMP":
-        return data[:18] + struct.pack("<ii", 30000, 30000) + data[26:]
-    at = data.index(b"\xff\x51") + 6
-    return data[:at] + side + side + data[at + 8 :]
-
-
-@pytest.mark.parametrize("image_format", ["PNG", "PGM", "JPEG", "BMP", "JPEG2000"])
-def test_small_files_that_claim_much_are_refused(image_format: str) -> None:
-    with pytest.raises(ImageError, match="30000 x 30000 pixels are more than the limit"):
-        read_picture(_bomb(image_format))
 
 
 def test_metadata_has_a_limit() -> None:
@@ -1321,20 +1198,22 @@ def test_written_files_read_back_exactly(suffix: str, channels: int, dtype: type
             write_picture(picture, suffix)
 
 
+@pytest.mark.parametrize("maximum", [0, 1, 256, 65535])
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 @pytest.mark.parametrize("suffix", WRITERS)
-def test_thin_noise_reads_back_exactly(suffix: str, dtype: type) -> None:
-    """imagecodecs has too little room for it as PNG, and may give one without its end."""
+def test_images_of_any_shape_and_maximum_read_back(suffix: str, dtype: type, maximum: int) -> None:
+    """imagecodecs has too little room for thin noise as PNG; netpbm has a maximum."""
     if 8 * np.dtype(dtype).itemsize not in WRITERS[suffix].bits:
         return
+    most = min(maximum, np.iinfo(dtype).max)
     generator = np.random.default_rng(0)
-    for channels in {1, 2, 3, 4} & set(WRITERS[suffix].channels):
-        for height in (1, 2, 163, 700):
-            for width in (1, 2, 5):
-                shape = (height, width) if channels == 1 else (height, width, channels)
-                pixels = generator.integers(0, np.iinfo(dtype).max, shape, dtype, endpoint=True)
-                again = read_picture(write_picture(Picture(pixels), suffix)).pixels
-                assert np.array_equal(again, pixels)
+    for channels in {1, 2, 3, 4, 9} & set(WRITERS[suffix].channels):
+        for side in ((1, 1), (2, 5), (163, 2), (700, 1)):
+            shape = side if channels == 1 else (*side, channels)
+            pixels = generator.integers(0, most, shape, dtype, endpoint=True)
+            again = read_picture(write_picture(Picture(pixels), suffix)).pixels
+            assert again.dtype == dtype
+            assert np.array_equal(again, pixels)
 
 
 def test_jpegs_of_plans_keep_what_goes_with_pixels() -> None:
@@ -1349,19 +1228,6 @@ def test_jpegs_of_plans_keep_what_goes_with_pixels() -> None:
         held[name] += b"\0"
         with pytest.raises(ValueError, match="no JPEG holds it"):
             encode_jpeg(Picture(noise(3), **held))
-
-
-@pytest.mark.parametrize("maximum", [0, 1, 2, 255, 256, 65535])
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-@pytest.mark.parametrize("suffix", WRITERS)
-def test_written_files_do_not_depend_on_the_maximum(suffix: str, dtype: type, maximum: int) -> None:
-    maximum = min(maximum, np.iinfo(dtype).max)
-    for channels in {1, 2, 3, 4, 9} & set(WRITERS[suffix].channels):
-        if 8 * np.dtype(dtype).itemsize in WRITERS[suffix].bits:
-            pixels = np.minimum(noise(channels, dtype), dtype(maximum))
-            again = read_picture(write_picture(Picture(pixels), suffix)).pixels
-            assert again.dtype == dtype
-            assert np.array_equal(again, pixels)
 
 
 @pytest.mark.parametrize("suffix", [*WRITERS, ".jpg"])
