@@ -8,8 +8,6 @@ import os
 import secrets
 from pathlib import Path
 
-_NO_MODES = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)  # of disks without permissions
-
 
 def is_special(path: Path) -> bool:
     """Whether a path is that of a pipe or a device, or a link of the system to an open file.
@@ -31,8 +29,7 @@ def write_atomically(
     replaces. What is special is written into, and stays what it is.
 
     Raises:
-        FileExistsError: `path` exists, and is not to be replaced. Disks without links tell of what
-            was there before the file was renamed.
+        FileExistsError: `path` exists, and is not to be replaced.
         OSError: it cannot be written.
     """
     if is_special(path):
@@ -46,33 +43,17 @@ def write_atomically(
         with temporary.open("xb") as file:
             if like is not None or (path.exists() and not path.is_symlink()):
                 status = (like or path).stat()
-                try:  # not set-user-ID: the owner may be another
-                    temporary.chmod(status.st_mode & 0o777)
-                except OSError as error:
-                    if error.errno not in _NO_MODES:
-                        raise
+                with contextlib.suppress(OSError):  # Some disks have no permissions.
+                    temporary.chmod(status.st_mode & 0o777)  # not set-user-ID: another may own it
             file.write(data)
         if like is not None:
             os.utime(temporary, ns=(status.st_atime_ns, status.st_mtime_ns))
-        if replace or not _linked(temporary, path):
-            temporary.replace(path)
+        if not replace and os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        temporary.replace(path)
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
         if isinstance(error, OSError):
             raise OSError(error.errno, error.strerror, os.fspath(path)) from None
         raise
-
-
-def _linked(temporary: Path, path: Path) -> bool:
-    """Renames the file unless `path` exists; False where the disk has no links."""
-    try:
-        path.hardlink_to(temporary)
-    except FileExistsError:
-        raise
-    except OSError:
-        if os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
-        return False
-    temporary.unlink()
-    return True

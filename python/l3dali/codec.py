@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sized
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
-    from typing_extensions import Buffer
+    from typing_extensions import Buffer, TypeVar
+
+    _Outputs = TypeVar("_Outputs", bound="Image | Sequence[Image]", default=list[Image])
 
 __all__ = [
     "CODINGS",
@@ -44,7 +46,6 @@ DEFAULT_CODING: Coding = "rans"
 EFFORTS = range(1, 10)
 DEFAULT_EFFORT = 5
 DEFAULT_MAX_PIXELS = 2**28  #: Of images that nobody vouches for
-_Outputs = TypeVar("_Outputs", bound="Image | Sequence[Image]")
 
 
 class EncodeOptions(TypedDict, total=False):
@@ -245,26 +246,6 @@ def decode(
     return out
 
 
-@overload
-def decode_batch(
-    items: Sequence[Buffer],
-    *,
-    windows: Sequence[Window | None] | None = None,
-    channels: Sequence[int] | None = None,
-    threads: int = DEFAULT_THREADS,
-    out: None = None,
-    max_pixels: int | None = DEFAULT_MAX_PIXELS,
-) -> list[Image]: ...
-@overload
-def decode_batch(
-    items: Sequence[Buffer],
-    *,
-    windows: Sequence[Window | None] | None = None,
-    channels: Sequence[int] | None = None,
-    threads: int = DEFAULT_THREADS,
-    out: _Outputs,
-    max_pixels: int | None = DEFAULT_MAX_PIXELS,
-) -> _Outputs: ...
 def decode_batch(
     items: Sequence[Buffer],
     *,
@@ -273,7 +254,7 @@ def decode_batch(
     threads: int = DEFAULT_THREADS,
     out: _Outputs | None = None,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
-) -> list[Image] | _Outputs:
+) -> _Outputs:
     """Decodes L3 images, which may differ in size and type, on threads that share them.
 
     Threads share images and tiles alike, so one large image among small ones keeps none of them
@@ -302,7 +283,8 @@ def decode_batch(
     checked = arguments.checked_windows(windows, len(files))
     batch = _plan(files, checked, max_pixels, channels, names_items=True)
     if out is None:
-        return _run(batch, None, threads)
+        arrays: Any = _run(batch, None, threads)
+        return arrays  # type: ignore[no-any-return]
     if not isinstance(out, Sized):
         raise TypeError(f"out is an array or a sequence of arrays, not {type(out).__name__}")
     if len(out) != len(files):

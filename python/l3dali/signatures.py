@@ -29,12 +29,6 @@ _SHORT_SIGNATURES = (b"BM", JPEGXL_CODESTREAM, *_NETPBM)
 # More of headers that begin with these: of BMP what is reserved, and a size; sizes or words of
 # netpbm. Lists of points in text may begin as netpbm in digits.
 _SURE = re.compile(rb"(?s:BM.{4}\0{4}.{4})[\x0c(48@l|]\0|P[4-6]\n(?:#|\d+\s+\d)|P7\n(?:#|[A-Z]+ )")
-# What `format_of` gives, by signature; small images ask it often.
-_BY_FIRST_BYTE: dict[bytes, list[tuple[bytes, tuple[str, bool]]]] = {}
-for _name, _signatures in SIGNATURES.items():
-    for _signature in _signatures:
-        _found = _signature, (_name, _signature not in _SHORT_SIGNATURES)
-        _BY_FIRST_BYTE.setdefault(_signature[:1], []).append(_found)
 _NAMES = {
     "png": "PNG",
     "jpeg": "JPEG",
@@ -63,10 +57,10 @@ def format_of(data: bytes) -> tuple[str, bool]:
     """
     if data.startswith(_RIFF) and data[8:12] != b"WEBP":
         return "", False
-    for signature, found in _BY_FIRST_BYTE.get(data[:1], ()):
-        if data.startswith(signature):
-            name, is_sure = found
-            return name, is_sure or bool(_SURE.match(data))
+    for name, signatures in SIGNATURES.items():
+        for signature in signatures:
+            if data.startswith(signature):
+                return name, signature not in _SHORT_SIGNATURES or bool(_SURE.match(data))
     return "", False
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING, Literal, get_args, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args, overload
 
 import torch
 
@@ -53,13 +53,12 @@ def decode(
     Args:
         data: an L3 file, as bytes or as a 1-D uint8 tensor of the CPU. It must not change during
             the call.
-        device: as in `decode_batch`, and so are `mode`, `dtype`, `fill_range`, `layout`,
-            `channels`, `threads` and `max_pixels`.
+        device: as in `decode_batch`, and so are the other arguments.
         mode: which channels to make.
         dtype: of the tensor.
         fill_range: whether values fill the range of `dtype`; None: `dtype` decides.
         layout: "CHW" or "HWC".
-        window: (top, left, height, width), or None for all of the image.
+        window: (top, left, height, width) in pixels, or None for all of the image.
         channels: numbers of channels.
         threads: of the CPU.
         max_pixels: of the image or window.
@@ -74,20 +73,12 @@ def decode(
         RuntimeError: tensors have no memory, as in FakeTensorMode, or PyTorch traces the call.
         ImportError: a GPU is asked for, and this build of l3dali has no CUDA engine.
     """
-    return _decode(
+    options = _Options(device, mode, dtype, fill_range, layout, channels, threads, max_pixels)
+    files, windows = (
         [arguments.contiguous(_bytes_of(data))],
         [arguments.checked_window("window", window)],
-        device,
-        mode,
-        dtype,
-        fill_range,
-        layout,
-        channels,
-        threads,
-        max_pixels,
-        batched=True,
-        names_items=False,
-    )[0]
+    )
+    return _decode(files, windows, options, batched=True, names_items=False)[0]
 
 
 @overload
@@ -176,37 +167,31 @@ def decode_batch(
         ImportError: a GPU is asked for, and this build of l3dali has no CUDA engine.
     """
     files = arguments.checked_files(items, _bytes_of)
-    return _decode(
-        files,
-        arguments.checked_windows(windows, len(files)),
-        device,
-        mode,
-        dtype,
-        fill_range,
-        layout,
-        channels,
-        threads,
-        max_pixels,
-        batched=batched,
-        names_items=True,
-    )
+    checked = arguments.checked_windows(windows, len(files))
+    options = _Options(device, mode, dtype, fill_range, layout, channels, threads, max_pixels)
+    return _decode(files, checked, options, batched=batched, names_items=True)
+
+
+class _Options(NamedTuple):
+    device: torch.device | str | int
+    mode: Mode
+    dtype: torch.dtype | None
+    fill_range: bool | None
+    layout: Layout
+    channels: Sequence[int] | None
+    threads: int
+    max_pixels: int | None
 
 
 def _decode(
     files: list[Buffer],
     windows: list[Window | None],
-    device: torch.device | str | int,
-    mode: Mode,
-    dtype: torch.dtype | None,
-    fill_range: bool | None,
-    layout: Layout,
-    channels: Sequence[int] | None,
-    threads: int,
-    max_pixels: int | None,
+    options: _Options,
     *,
     batched: bool,
     names_items: bool,
 ) -> list[torch.Tensor] | torch.Tensor:
+    device, mode, dtype, fill_range, layout, channels, threads, max_pixels = options
     if fill_range not in (None, False, True):
         raise TypeError(f"fill_range is True, False or None, not {fill_range!r}")
     target = torch.device(device)

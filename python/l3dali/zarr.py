@@ -164,9 +164,3 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
         if data is None:
             return None
         return await asyncio.to_thread(self._decode_part, data, selection, chunk_spec)
-
-    def _decode_partial_sync(
-        self, byte_getter: Any, selection: tuple[Any, ...], chunk_spec: Any
-    ) -> Any:
-        data = byte_getter.get_sync(prototype=chunk_spec.prototype)
-        return None if data is None else self._decode_part(data, selection, chunk_spec)

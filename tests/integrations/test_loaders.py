@@ -18,7 +18,6 @@ import webdataset
 import zarr
 from litdata.streaming import Cache
 from PIL import Image
-from zarr.core import codec_pipeline
 
 import l3dali
 import l3dali.pillow
@@ -293,16 +292,8 @@ def test_zarr_3(
     assert np.array_equal(store[...], array)
 
 
-@pytest.mark.parametrize("pipeline", ["BatchedCodecPipeline", "FusedCodecPipeline"])
-def test_zarr_3_chunks_are_files(tmp_path: Path, pipeline: str) -> None:
+def test_zarr_3_chunks_are_files(tmp_path: Path) -> None:
     """A chunk is an L3 file, and a window of it needs the tiles of that window alone."""
-    if not hasattr(codec_pipeline, pipeline):
-        pytest.skip(f"Zarr {zarr.__version__} has no {pipeline}")
-    with zarr.config.set({"codec_pipeline.path": f"zarr.core.codec_pipeline.{pipeline}"}):
-        check_chunks_are_files(tmp_path)
-
-
-def check_chunks_are_files(tmp_path: Path) -> None:
     array = pixels(1, 512, 512)
     store = zarr.create_array(
         tmp_path / "a.zarr",
