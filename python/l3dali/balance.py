@@ -18,17 +18,11 @@ class DecodeSums(NamedTuple):
 class Balancer:
     """Finds the share at which cores and the GPU take equally long for their parts of a batch.
 
-    A batch goes on when both parts are decoded, so the part that is done first waits for the
-    other: a longer part of the cores is made smaller, a shorter one larger. Where a GPU trains too,
-    its part takes longer, and cores get more.
-
-    The share is moved by a step at a time, as RPROP does (Riedmiller and Braun, 1993): the step is
-    halved when the direction turns, so that the share settles, and grows while the direction stays,
-    so that it follows a host that changes. A move is the step times the part of the time that the
-    one which is done first waits, so how fast the host is does not matter. Waits of up to a tenth
-    are left alone.
-
-    The first batches after a step are not looked at: they were on their way before it.
+    A batch goes on when both parts are decoded, so the part that is done first waits for the other.
+    The share moves in steps, as in RPROP (Riedmiller and Braun, 1993): the step is halved when the
+    direction turns, and grows while it stays. A move is the step times the part of the time that
+    the faster one waits. Waits of up to a tenth change nothing, and the first batches after a move
+    do not count: they were on their way before it.
 
     Attributes:
         share: what cores shall decode, 0 to 1.

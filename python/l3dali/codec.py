@@ -45,7 +45,7 @@ CODINGS: tuple[Coding, ...] = ("packed", "rans", "stored")  #: All of them.
 DEFAULT_CODING: Coding = "rans"
 EFFORTS = range(1, 10)
 DEFAULT_EFFORT = 5
-DEFAULT_MAX_PIXELS = 2**28  #: Of images that nobody vouches for
+DEFAULT_MAX_PIXELS = 2**28  #: The default limit
 
 
 class EncodeOptions(TypedDict, total=False):
@@ -143,21 +143,17 @@ def encode(
     """Encodes an image without loss.
 
     Args:
-        image: uint8, uint16, int8 or int16 of shape (H, W) or (H, W, C) with 1 to 4096 channels.
-            Up to four are gray; gray, alpha; red, green, blue; red, green, blue, alpha; more are
-            bands of any kind. Any strides and byte order, but no mask; up to 2^31 pixels and
-            2^35 - 2^16 bytes. It must not change during the call: the file of one that does may not
-            decode, and nothing says so.
-        layout: of an array of three axes, "HWC" or "CHW", which has its channels first. None is
-            "HWC", but refuses what looks like "CHW": 3 or 4 rows, 32 columns and channels or more.
+        image: uint8, uint16, int8 or int16 of shape (H, W) or (H, W, C) with 1 to 4096 channels:
+            gray; gray, alpha; RGB; RGBA; or bands. Any strides and byte order; up to 2^31 pixels
+            and 2^35 - 2^16 bytes. It must not change during the call.
+        layout: of an array of three axes, "HWC" or "CHW". None is "HWC", but refuses what looks
+            like "CHW": 3 or 4 rows, 32 columns and channels or more.
         coding: how tiles are coded: "rans" is small, "packed" fast to decode, "stored" raw samples,
             which decode as fast as memory is copied.
-        effort: 1 (fast) to 9 (small). With "rans" 2 and 3 give the same bytes, so do 4 and 5; with
-            the other codings all do. 7 to 9 search for coefficients that cost fewer bits, and take
-            two to five times as long as 5; images decode as fast.
-        threads: how many to use, up to 1024; 0 for all of the machine. By default one, here and in
-            every other call: a loader has many workers, and each would start as many threads as
-            the machine has cores. The bytes do not depend on it.
+        effort: of "rans", 1 (fastest) to 9 (smallest): 7 to 9 take two to five times as long as 5.
+            Images decode as fast. Other codings ignore it.
+        threads: how many to use, up to 1024; 0 for all of the machine. The bytes do not depend
+            on it.
         tile: height and width of a tile in pixels, powers of two; None lets the encoder choose.
         labels: the samples are numbers of classes or palette entries, not to be blended.
         icc: an ICC profile to keep.
@@ -167,11 +163,9 @@ def encode(
         metadata: key-value pairs to keep, as {"spacing": [0.7, 0.7], "band_names": ["red", "nir"]}:
             anything that JSON has, NumPy's numbers and arrays too. docs/format.md lists names that
             have a meaning.
-        other_chunks: chunks to keep of types that this version does not know: `other_chunks` of the
-            `Info` of the file that is encoded anew.
-        groups: of more than four channels, lists of 1 to 4 that decode together: what reads a
-            channel decodes its group. Of three or four the second predicts the first, and both the
-            third; others are coded by themselves. None lets the encoder choose.
+        other_chunks: `Info.other_chunks` of a file that is encoded anew.
+        groups: of more than four channels, lists of 1 to 4 that decode together. In groups of three
+            or four the second predicts the first, and both the third. None lets the encoder choose.
 
     Raises:
         L3Error: all that is to be kept takes more than the format has room for, nearly 2^28 bytes.
@@ -225,9 +219,9 @@ def decode(
             image. Only tiles that it touches are read. None: all of the image.
         channels: numbers of the channels to decode, from 0 on, each at most once, in the order in
             which they shall come out. Of more than four only their groups are read. None: all.
-        out: the array to decode to, which is returned: of the image's or window's shape (with
-            one channel, (H, W, 1) will do too) and dtype. Its rows may be apart, as those of a part
-            of a larger array are; the pixels of a row may not. After an error it holds anything.
+        out: the array to decode to, which is returned: of the image's or window's shape (or
+            (H, W, 1)) and dtype. Its rows may be apart, the pixels of a row may not. After an error
+            it holds anything.
         threads: how many to use, up to 1024; 0 for all of the machine.
         max_pixels: refuse images, or windows, of more, before memory is taken for them: 20 bytes of
             a file can claim 65,536 pixels. Pixels of more than four channels count once more for
@@ -255,15 +249,11 @@ def decode_batch(
     out: _Outputs | None = None,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
 ) -> _Outputs:
-    """Decodes L3 images, which may differ in size and type, on threads that share them.
-
-    Threads share images and tiles alike, so one large image among small ones keeps none of them
-    waiting. Python's lock is free meanwhile.
+    """Decodes L3 images, which may differ in size and type, on threads that share images and tiles.
 
     Args:
-        items: the bytes of L3 files; they must not change during the call. One object that comes
-            several times in a row is a file with several windows: a tile that they share is decoded
-            once.
+        items: the bytes of L3 files; they must not change during the call. One object several
+            times in a row is a file with several windows: a tile that they share is decoded once.
         windows: a window for each item, as `decode` takes it, or None for all of that image.
         channels: those of each image, as `decode` takes them.
         threads: how many to use, up to 1024; 0 for all of the machine.

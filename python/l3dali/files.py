@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import io
 import mmap
 import os
@@ -58,9 +57,8 @@ def imread(
     Args:
         file: a path; a URL of fsspec (`s3://...`); or a file opened for reading bytes, which is
             read from its position on.
-        window: top, left, height and width of the part to decode, as in `decode`. With `orient`
-            it is a part of the turned image. For a URL, only header, index and the tiles of the
-            window are fetched, by ranges of bytes.
+        window: as in `decode`; with `orient` a part of the turned image. From a URL only header,
+            index and the tiles of the window are fetched.
         channels: as in `decode`.
         threads: how many to use, up to 1024; 0 for all of the machine.
         orient: turn the image as its EXIF orientation says. A damaged EXIF block is ignored, as
@@ -75,14 +73,14 @@ def imread(
         UsageError: a URL needs fsspec, or a package of fsspec, that is not installed.
     """
     window = checked_window("window", window)
-    remote = RemoteFile.of_url(file) if window is not None and _is_url(file) else None
+    url = file if window is not None and _is_url(file) else None
     with _naming(file):
-        data = _read(file) if remote is None else remote.head[0]
+        data = _read(file) if url is None else _read_remote_head(url)[0]
         exif = codec.info(data).exif if orient else None
         if exif is not None and window is not None:
             window = stored_window(window, codec.info(data).shape, exif)
-        if remote is not None and window is not None:
-            data = remote.read_window(window, channels)
+        if url is not None and window is not None:
+            data = _read_window(url, bytes(data), window, channels)
         pixels = codec.decode(
             data, window=window, channels=channels, threads=threads, max_pixels=max_pixels
         )
@@ -116,7 +114,8 @@ def imwrite(file: Target, image: npt.ArrayLike, **options: Unpack[codec.EncodeOp
         )
     data = codec.encode(image, **options)
     if _is_url(file):
-        RemoteFile.of_url(file).write(data)
+        with _remote(file) as (fs, path):
+            fs.pipe_file(path, data)
     elif isinstance(file, (str, os.PathLike)):
         write_atomically(Path(file), data)
     elif isinstance(file, io.RawIOBase):  # One write may take a part of the data.
@@ -133,8 +132,7 @@ def info(file: Source | Buffer) -> codec.Info:
     """Reads the metadata of an L3 file, without decoding tiles.
 
     For a partial file `codings` is None, but header, chunks and index are still validated. From a
-    path, a URL or an open file little more than these is read. If they are not complete, the error
-    says how many bytes they have.
+    path, a URL or an open file little more than these is read.
 
     Args:
         file: the bytes of an L3 file, which must not change during the call, or what `imread`
@@ -149,7 +147,7 @@ def info(file: Source | Buffer) -> codec.Info:
     """
     with _naming(file):
         if _is_url(file):
-            return read_info(RemoteFile.of_url(file))
+            return _read_remote_head(file)[1]
         if isinstance(file, (str, os.PathLike)):
             with Path(file).open("rb") as opened:
                 return read_info(opened)
@@ -204,77 +202,44 @@ def _name(file: Any) -> str:
     return printable(os.fspath(file)) if isinstance(file, (str, os.PathLike)) else ""
 
 
-class RemoteFile:
-    """A file behind fsspec that is read by ranges of bytes."""
+@contextlib.contextmanager
+def _remote(url: str) -> Iterator[tuple[Any, str]]:
+    """The file system of fsspec and the path in it; errors of libraries are as `_as_os_errors`.
 
-    def __init__(self, fs: Any, path: str, url: str) -> None:
-        """Asks for nothing yet.
+    Raises:
+        UsageError: fsspec, or a package that it needs for this URL, is not installed.
+        ValueError: fsspec does not know the protocol.
+    """
+    try:
+        import fsspec
+    except ImportError:
+        raise needs("fsspec", url) from None
+    try:
+        with _as_os_errors(url):
+            yield fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        raise UsageError(f"{url} needs a package that is not installed: {error}") from None
 
-        Args:
-            fs: the file system of fsspec.
-            path: in it.
-            url: for people.
-        """
-        self._fs = fs
-        self._path = path
-        self._url = url
-        self._at = 0
 
-    @classmethod
-    def of_url(cls, url: str) -> RemoteFile:
-        """The file that a URL names.
+def _read_remote_head(url: str) -> tuple[bytes, codec.Info]:
+    with _remote(url) as (fs, path), fs.open(path, "rb", cache_type="none") as file:
+        return _read_head(file)
 
-        Raises:
-            UsageError: fsspec, or a package that it needs for this URL, is not installed.
-            ValueError: fsspec does not know the protocol.
-        """
-        try:
-            import fsspec
-        except ImportError:
-            raise needs("fsspec", url) from None
-        try:
-            with as_os_errors(url):
-                fs, path = fsspec.core.url_to_fs(url)
-        except ImportError as error:
-            raise UsageError(f"{url} needs a package that is not installed: {error}") from None
-        return cls(fs, path, url)
 
-    def write(self, data: bytes) -> None:
-        """Writes the whole file."""
-        with as_os_errors(self._url):
-            self._fs.pipe_file(self._path, data)
-
-    def read(self, size: int = -1) -> bytes:
-        """The next bytes."""
-        end = self._size if size < 0 else min(self._size, self._at + size)
-        if end <= self._at:
-            return b""
-        with as_os_errors(self._url):
-            data = bytes(self._fs.cat_file(self._path, start=self._at, end=end))
-        self._at += len(data)
-        return data
-
-    @functools.cached_property
-    def _size(self) -> int:
-        with as_os_errors(self._url):
-            size = self._fs.info(self._path)["size"]
+def _read_window(
+    url: str, head: bytes, window: codec.Window, channels: Sequence[int] | None
+) -> Buffer:
+    """The parts of the file that a window needs; elsewhere zeros, which take no memory."""
+    info = codec.info(head)
+    with _remote(url) as (fs, path):
+        size = fs.info(path)["size"]
         if size is None:
-            raise OSError(errno.EIO, "the server does not say the size of the file", self._url)
-        return int(size)
-
-    @functools.cached_property
-    def head(self) -> tuple[bytes, codec.Info]:
-        """Header, chunks and index, and what they say."""
-        return _read_head(self)
-
-    def read_window(self, window: codec.Window, channels: Sequence[int] | None) -> Buffer:
-        """The parts of the file that a window needs; elsewhere zeros, which take no memory."""
-        head, info = self.head
-        data = mmap.mmap(-1, self._size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+            raise OSError(errno.EIO, "the server does not say the size of the file", url)
+        data = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
         data[: len(head)] = head
         top, left, height, width = window
         is_inside = 0 <= top <= info.height - height and 0 <= left <= info.width - width
-        if not is_inside or info.encoded_bytes != self._size:
+        if not is_inside or info.encoded_bytes != size:
             return memoryview(data)  # Decoding finds the error.
         ranges = [
             (max(start, len(head)), end)
@@ -282,19 +247,18 @@ class RemoteFile:
             if end > len(head)
         ]
         starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
-        paths = [self._path] * len(ranges)
-        with as_os_errors(self._url):
-            parts = self._fs.cat_ranges(paths, starts, ends, on_error="raise") if ranges else []
+        paths = [path] * len(ranges)
+        parts = fs.cat_ranges(paths, starts, ends, on_error="raise") if ranges else []
         for (start, end), part in zip(ranges, parts, strict=True):
             if len(part) != end - start:
                 reason = f"the server sent {len(part)} of {end - start} bytes"
-                raise OSError(errno.EIO, reason, self._url)
+                raise OSError(errno.EIO, reason, url)
             data[start:end] = part
         return memoryview(data)
 
 
 @contextlib.contextmanager
-def as_os_errors(url: str) -> Iterator[None]:
+def _as_os_errors(url: str) -> Iterator[None]:
     """Turns exceptions of the libraries behind fsspec into OSErrors that name the URL."""
     try:
         yield
@@ -349,7 +313,8 @@ def _is_url(file: Any) -> TypeGuard[str]:
 
 def _read(file: Any) -> Buffer:
     if _is_url(file):
-        return RemoteFile.of_url(file).read()
+        with _remote(file) as (fs, path):
+            return bytes(fs.cat_file(path))
     if isinstance(file, (str, os.PathLike)):
         return Path(file).read_bytes()
     if hasattr(file, "read"):

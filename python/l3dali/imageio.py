@@ -51,7 +51,7 @@ def register() -> None:
 
 
 class L3Plugin(PluginV3):  # type: ignore[misc]
-    """One L3 image, in the manner of imageio's plugins; `register` tells of it."""
+    """One L3 image, as a plugin of imageio."""
 
     def __init__(self, request: Request) -> None:
         """Takes what is to be read or written; imageio's interface."""

@@ -153,7 +153,7 @@ def metadata_of_tiff(tags: Mapping[int, TiffTag]) -> dict[str, Any] | None:
 
 
 def tiff_of_metadata(metadata: Mapping[str, Any] | None) -> dict[int, TiffTag]:
-    """The kept tags in pairs; others are passed over.
+    """The kept tags in pairs; others are ignored.
 
     Raises:
         ValueError: a tag is not written as docs/format.md says.

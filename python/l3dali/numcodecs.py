@@ -62,7 +62,7 @@ class L3(Codec):  # type: ignore[misc]
         Raises:
             ValueError: an option is not supported.
         """
-        codec.encode(np.zeros((1, 1), np.uint8), coding=coding, effort=effort)  # judges the options
+        codec.encode(np.zeros((1, 1), np.uint8), coding=coding, effort=effort)  # checks the options
         self.coding = coding
         self.effort = int(effort)  # JSON has none of numpy's
 

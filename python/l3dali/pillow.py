@@ -41,23 +41,20 @@ _OPTIONS = ("coding", "effort", "threads", "tile", "groups")
 def register() -> None:
     """Adds L3 to the formats that Pillow opens and saves in this process; a repeat does nothing.
 
-    Opening reads header and index alone. Images of 8 bits have the modes L, LA, RGB and RGBA, those
-    of 16 bits and one channel I;16; labels with a palette have P. Signed samples of one channel
-    have I, as those of TIFF files have: integers of 32 bits, which L3 cannot save. Pillow has no
+    Opening reads header and index. Images of 8 bits have the modes L, LA, RGB and RGBA, those of 16
+    bits and one channel I;16, signed ones of one channel I, labels with a palette P. Pillow has no
     mode for more channels that are signed or of 16 bits: opening such a file raises `OSError`.
     `Image.MAX_IMAGE_PIXELS` is the limit, as for other formats.
 
-    `info` has "icc_profile", "exif" and "xmp" where the file has them, "transparency" of palettes,
-    and "labels" where samples of L or I;16 are numbers of classes. "metadata" has the key-value
-    pairs; damaged ones are left out with a warning.
+    `info` has "icc_profile", "exif", "xmp" and "metadata" where the file has them, "transparency"
+    of palettes, and "labels" where samples of L or I;16 are numbers of classes. Damaged metadata is
+    left out with a warning.
 
     `save` takes `coding`, `effort`, `threads`, `tile` and `labels` of `l3dali.encode`,
-    `icc_profile` and `xmp` (by default those of `info`), `exif` (by default none, as Pillow has it
-    for PNG), and `metadata` and `other_chunks`, by default those of the file if the image is one
-    that was opened, and none if it is a copy, a part or of another size, as by `thumbnail`, or if
-    its EXIF is another, as by `exif_transpose`: they may not hold, as tags of a TIFF in Pillow.
-    A transparent colour becomes alpha; Pillow has no mode for gray of 16 bits with alpha. Modes
-    that L3 cannot hold raise `OSError`. Pillow has emptied a file of that name by then.
+    `icc_profile` and `xmp` (by default those of `info`), `exif` (by default none, as for PNG), and
+    `metadata` and `other_chunks`: by default those of the opened file, and none for a copy, a part,
+    another size or another EXIF. A transparent colour becomes alpha. Modes that L3 cannot hold
+    raise `OSError`; Pillow has emptied a file of that name by then.
     """
     Image.register_open(_FORMAT, L3ImageFile, _accept)
     Image.register_decoder("l3", _Decoder)

@@ -6,7 +6,6 @@ Importing this module loads the operators, as `import l3dali.plugin` does.
 from __future__ import annotations
 
 import ctypes
-import os
 import warnings
 import weakref
 from pathlib import Path
@@ -62,18 +61,14 @@ def decode(
     Args:
         encoded: 1D TensorList of uint8, a file a sample: L3, or a format of `fn.decoders.image`.
         device: `"cpu"`: pixels come to the CPU's memory; `"mixed"`: to the GPU's.
-        cpu_share: for `"mixed"`: what share of the L3 samples, 0 (the default) to 1, is decoded on
-            cores and uploaded as pixels. It changes no pixel, only where they come from. With a
-            number, which samples these are depends on the files of a batch alone
-            (`fn.l3.pick_share`). `"auto"` finds it while the pipeline runs, by a `Balancer`, so
-            that cores and GPU take equally long; all batches must have the pipeline's size. A
-            `Balancer` of your own, for one call: the same, and its `share` can be read. The output
-            of an operator: a number a sample, of which the first counts.
+        cpu_share: for `"mixed"`: the share of the L3 samples, 0 (the default) to 1, that cores
+            decode and upload as pixels. Pixels do not depend on it. With a number the samples are
+            those of `fn.l3.pick_share`. `"auto"` finds it while the pipeline runs, by a `Balancer`:
+            all batches must have the pipeline's size. A `Balancer` of your own shows its `share`.
+            The output of an operator: a number a sample, of which the first counts.
         name: of the operator whose output this is, which merges the images.
-        **arguments: of `fn.l3.decode`. The defaults are those of `fn.decoders.image`: `output_type`
-            is `types.RGB`, and `dtype` is `types.UINT8`, since a batch has one type:
-            `dtype=types.UINT16` keeps 16-bit files. The `cache_` arguments are for L3 samples that
-            the GPU decodes, those that tune JPEG decoders for the others.
+        **arguments: of `fn.l3.decode`, with the defaults of `fn.decoders.image`: RGB and uint8.
+            `dtype=types.UINT16` keeps 16-bit files. The `cache_` arguments are for L3 samples.
 
     Returns:
         The images, of any size: 3D TensorList of `dtype`.
@@ -85,11 +80,9 @@ def decode(
             `cpu_share` that makes no sense.
         RuntimeError: this DALI cannot split batches.
 
-    A warning says so where `fn.readers.file` passes over the `.l3` files of its `file_root`: it
-    needs `file_filters` to read them.
-
-    While the pipeline runs, a sample of no such format is an error that names it; so is an L3 file
-    that is damaged. What `fn.decoders.image` says of a damaged file names no sample.
+    A sample of another format, or a damaged L3 file, is an error of the running pipeline that names
+    the sample; errors of `fn.decoders.image` name none. A warning names a `file_root` whose `.l3`
+    files `fn.readers.file` skips.
     """
     if device not in ("cpu", "mixed"):
         raise ValueError(f'device is "cpu" or "mixed", not {device!r}')
@@ -100,7 +93,7 @@ def decode(
     arguments["fill_range"] = True  # of label numbers, too: fn.decoders.image knows none
     split, merge = _conditionals()
 
-    _warn_of_files_passed_over(encoded)
+    _warn_of_skipped_files(encoded)
     is_l3, numbers = fn.l3.recognize(encoded, check_others=True, _with_numbers=True)
     l3, others = split(encoded, predicate=is_l3)
     numbers, _ = split(numbers, predicate=is_l3)  # for errors, which count in the whole batch
@@ -133,39 +126,19 @@ def decode(
     return merge(images, other_images, predicate=is_l3, name=name)
 
 
-def _warn_of_files_passed_over(encoded: DataNode) -> None:
-    """Warns, once for each folder, of L3 files that the reader leaves out for their suffix."""
-    # How the reader was made is no part of DALI's interface. Without it nothing is said.
-    reader = getattr(getattr(encoded, "source", None), "_op", None)
-    given = getattr(reader, "_init_args", {})
+def _warn_of_skipped_files(encoded: DataNode) -> None:
+    """Warns of L3 files that the reader leaves out for their suffix."""
+    # How the reader was made is no part of DALI's interface. Without it there is no warning.
+    given = getattr(getattr(getattr(encoded, "source", None), "_op", None), "_init_args", {})
     root = str(given.get("file_root") or "")  # as DALI has it of paths
     chosen = {"file_filters", "files", "file_list"} & given.keys()
-    if given.get("_display_name") != "file" or not root or chosen:
-        return
-    if root not in _warned and _has_l3_files(Path(root)):
-        _warned.add(root)
+    if given.get("_display_name") == "file" and not chosen and any(Path(root).glob("*/*.l3")):
         warnings.warn(
-            f"fn.readers.file passes over the .l3 files in {root}: "
+            f"fn.readers.file skips the .l3 files in {root}: "
             'give it file_filters=["*.l3", "*.png", "*.jpg"]',
             RuntimeWarning,
             stacklevel=3,
         )
-
-
-_warned: set[str] = set()
-
-
-def _has_l3_files(root: Path) -> bool:
-    """Whether there are L3 files in the folders of a folder, where DALI looks for them."""
-    try:
-        return any(
-            name.endswith(".l3")
-            for folder in root.iterdir()
-            if folder.is_dir()
-            for name in os.listdir(folder)  # noqa: PTH208  (five times as fast)
-        )
-    except (OSError, ValueError):  # DALI says what is wrong with it
-        return False
 
 
 def _check(arguments: dict[str, Any]) -> None:
@@ -187,7 +160,7 @@ def _check(arguments: dict[str, Any]) -> None:
 
 
 def _conditionals() -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """DALI's split and merge, which it has for its own conditionals and promises to nobody."""
+    """DALI's split and merge, which are private: it has them for its own conditionals."""
     conditional = getattr(fn, "_conditional", None)
     split, merge = getattr(conditional, "split", None), getattr(conditional, "merge", None)
     if split is None or merge is None:

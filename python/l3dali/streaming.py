@@ -4,7 +4,7 @@
     with streaming.MDSWriter(out=folder, columns={"image": "l3", "class": "int"}) as writer: ...
     streaming.StreamingDataset(local=folder)
 
-Who reads registers too. Where nobody can, take a column of `bytes` with `l3dali.encode(image)`.
+Readers register too. Without that, take a column of `bytes` with `l3dali.encode(image)`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def register(
 
 
 class L3Encoding(encodings.Encoding):  # type: ignore[misc]
-    """Values as L3 files, in the manner of Streaming's encodings; `register` tells of it."""
+    """Values as L3 files, as an encoding of Streaming."""
 
     def __init__(
         self,

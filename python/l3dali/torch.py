@@ -127,27 +127,24 @@ def decode_batch(
 ) -> list[torch.Tensor] | torch.Tensor:
     """Decodes a batch of L3 images to tensors.
 
-    On a GPU payloads go up encoded, and the batch is decoded on the current stream of that device,
-    in a launch or a few for each 16 MiB. All memory there, and the pinned memory that uploads
-    need, comes from PyTorch's caching allocators and is kept for the next batch. The call returns
-    when the batch is decoded, so that it can raise what went wrong; it waits for that stream's work
-    up to there, not for the device.
+    On a GPU payloads go up encoded, and are decoded on the current stream of that device. All
+    memory comes from PyTorch's caching allocators and is kept for the next batch. The call returns
+    when the batch is decoded; it waits for that stream's work up to there, not for the device.
 
     Args:
         items: L3 files, each as bytes or as a 1-D uint8 tensor of the CPU. They must not change
-            during the call. One object that comes several times in a row is a file with several
-            windows: it goes up once, and a tile that they share is decoded once.
+            during the call. One object several times in a row is a file with several windows: a
+            tile that they share is decoded once.
         device: where the tensors shall be: the CPU, or a GPU that CUDA knows.
         mode: "UNCHANGED" keeps the stored channels, "RGB" and "GRAY" make 3 or 1 of them and drop
             alpha, as `fn.l3.decode` does.
         dtype: of the tensors: uint8, int8, uint16, int16, uint32, int32, int64, float16, bfloat16
             or float32. None: uint8, uint16, int8 or int16, as stored. An integer type that holds
             every value of the stored type keeps the numbers. Other types rescale, floats to 0 to 1
-            (negative samples to -1 to 0). Signed images refuse narrower and unsigned integer types,
-            and labels any type that cannot hold them; labels never rescale. bfloat16 is float32
-            rounded once, and takes memory for both while it is made.
-        fill_range: overrides that. True: values fill the range of `dtype`, as with `fn.l3.decode`.
-            False: they keep their numbers and saturate.
+            (negative samples to -1 to 0). Signed images refuse narrower and unsigned integer types.
+            Labels never rescale, and refuse types that cannot hold them.
+        fill_range: True: values fill the range of `dtype`. False: they keep their numbers and
+            saturate.
         layout: "CHW" or "HWC". Images of one channel have its axis too.
         windows: a window (top, left, height, width) for each item, or None for all of that image.
         channels: numbers of channels, as `l3dali.decode` takes them; needs the mode "UNCHANGED", as

@@ -122,7 +122,7 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
         image_shape(_largest_chunk(chunk_grid, shape))
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
-        """Zarr's interface; nobody knows before encoding."""
+        """Zarr's interface; it is not known before encoding."""
         raise NotImplementedError
 
     def _encode_sync(self, chunk: Any, chunk_spec: Any) -> Any:

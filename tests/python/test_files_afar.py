@@ -107,12 +107,6 @@ def test_a_window_of_a_file_larger_than_memory(tmp_path: Path) -> None:
     np.testing.assert_array_equal(part, image[3:103, 5:105])
 
 
-def test_info_reads_little(fetched: list[int]) -> None:
-    url, data = store(scene(512, 700, 3))
-    assert l3dali.info(url).encoded_bytes == len(data)
-    assert sum(fetched) == 4096
-
-
 @pytest.mark.parametrize(
     "window",
     [(0, 0, 513, 1), (512, 0, 1, 1), (-1, 0, 5, 5), (0, 690, 20, 20), (0, 0, 2**31, 2**31)],

@@ -63,7 +63,7 @@ class Header:
     fours: int = 1
 
     def check_pixels(self, max_pixels: int) -> None:
-        """Judges for every command whether the image may be decoded; files of L3 judge themselves.
+        """Checks the number of pixels before they are decoded.
 
         Raises:
             ImageError: it has more pixels than `max_pixels`.
