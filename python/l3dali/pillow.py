@@ -231,10 +231,8 @@ def encode_value(value: Any, **options: Unpack[codec.EncodeOptions]) -> bytes:
         return codec.encode(value, **options)
     if unknown := options.keys() - codec.EncodeOptions.__annotations__.keys():
         raise TypeError(f"encode() has no options {', '.join(sorted(unknown))}")
-    given: dict[str, Any] = {name: each for name, each in options.items() if each is not None}
-    if "icc" in given:
-        given["icc_profile"] = given.pop("icc")
-    return encode_image(value, **given)
+    names = {"icc": "icc_profile"}
+    return encode_image(value, **{names.get(k, k): v for k, v in options.items() if v is not None})
 
 
 def _palette(image: Image.Image) -> bytes:

@@ -69,13 +69,6 @@ def _part(selection: tuple[Any, ...], shape: tuple[int, ...]) -> _Part | None:
     )
 
 
-def _largest_chunk(grid: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a chunk that no other exceeds; of rectilinear grids too."""
-    if hasattr(grid, "chunk_shapes"):
-        return tuple(max(np.atleast_1d(sizes).tolist()) for sizes in grid.chunk_shapes)
-    return tuple(getattr(grid, "chunk_shape", shape))
-
-
 @dataclass(frozen=True)
 class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[misc]
     """Chunks as L3 files.
@@ -119,7 +112,8 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
         samples = dtype.to_native_dtype()
         if samples.name not in SAMPLE_TYPES:
             raise TypeError(f"L3 holds {', '.join(SAMPLE_TYPES)}, not {samples}")
-        image_shape(_largest_chunk(chunk_grid, shape))
+        if hasattr(chunk_grid, "chunk_shape"):  # Other grids have chunks of several shapes.
+            image_shape(chunk_grid.chunk_shape)
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
         """Zarr's interface; it is not known before encoding."""

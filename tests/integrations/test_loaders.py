@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import litdata
@@ -317,20 +316,6 @@ def test_zarr_3_chunks_are_files(tmp_path: Path) -> None:
     assert np.array_equal(store[:8, :8], array[:8, :8])
     with pytest.raises(l3dali.L3Error):
         store[...]
-
-
-def test_zarr_3_grid_of_unlike_chunks() -> None:
-    """What is judged is the largest chunk, not the array."""
-    codec = l3dali.zarr.L3()
-    kind = zarr.create_array({}, shape=(1,), dtype="uint8").metadata.data_type
-    shape = (2**16, 2**14)
-
-    def check(*sizes: Any) -> None:
-        codec.validate(shape=shape, dtype=kind, chunk_grid=SimpleNamespace(chunk_shapes=sizes))
-
-    check((2**15, 2**14, 2**14), 2**13)
-    with pytest.raises(ValueError, match="2\\^28"):
-        check((2**15, 2**14, 2**14), (2**13 + 1, 2**13 - 1))
 
 
 @pytest.mark.parametrize(

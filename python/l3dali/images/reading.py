@@ -64,7 +64,7 @@ from l3dali.signatures import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
     import PIL.Image
@@ -633,7 +633,7 @@ def _png_chunks(data: bytes) -> dict[bytes, bytes]:
     The first of a kind counts; those behind IEND or with a wrong CRC do not.
     """
     chunks: dict[bytes, bytes] = {}
-    for kind, body in _sound_png_chunks(data, _PNG_KEPT):
+    for kind, body in _sound_png_chunks(data):
         if kind == b"tRNS" and len(body) > len(chunks.get(b"PLTE", b"")) // 3:
             continue  # of a palette that is not there
         if kind not in PNG_TEXTS:
@@ -645,19 +645,21 @@ def _png_chunks(data: bytes) -> dict[bytes, bytes]:
 
 def _png_texts(data: bytes) -> list[tuple[bytes, bytes]]:
     """The chunks of text but XMP, and the first of resolution."""
-    found = [
-        part for part in _sound_png_chunks(data, KEPT_PNG_CHUNKS) if not part[1].startswith(PNG_XMP)
-    ]
+    found = [each for each in _sound_png_chunks(data) if each[0] in KEPT_PNG_CHUNKS]
     first = next((part for part in found if part[0] == PNG_RESOLUTION), None)
-    return [part for part in found if part[0] != PNG_RESOLUTION or part is first]
+    return [
+        (kind, body)
+        for kind, body in found
+        if (kind, body) == first or not (kind == PNG_RESOLUTION or body.startswith(PNG_XMP))
+    ]
 
 
-def _sound_png_chunks(data: bytes, kinds: Collection[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Type and data of each chunk of these kinds that libpng looks at."""
+def _sound_png_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Type and data of each chunk that libpng looks at."""
     pixels_begun = False
     for kind, at, end in _png_parts(data):
         pixels_begun |= kind == b"IDAT"
-        if kind in kinds and not (pixels_begun and kind in _PNG_BEFORE_PIXELS):
+        if kind in _PNG_KEPT and not (pixels_begun and kind in _PNG_BEFORE_PIXELS):
             body, crc = data[at + 8 : end - 4], data[end - 4 : end]
             if int.from_bytes(crc, "big") == zlib.crc32(kind + body):
                 yield kind, body
