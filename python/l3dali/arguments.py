@@ -7,7 +7,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sized
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -140,27 +139,17 @@ def checked_out(name: str, out: Image, shape: tuple[int, int, int], dtype: str) 
 def check_apart(outs: list[Image]) -> None:
     """Refuses arrays of `checked_out` that share memory: the result would depend on the order."""
     begins = [out.ctypes.data for out in outs]
-    spans = sorted(
-        (begin, begin + (out.shape[0] - 1) * out.strides[0] + out.nbytes // out.shape[0])
+    ends = [
+        begin + (out.shape[0] - 1) * out.strides[0] + out.nbytes // out.shape[0]
         for begin, out in zip(begins, outs, strict=True)
-    )
-    if all(end <= begin for (_, end), (begin, _) in pairwise(spans)):
-        return
-    # Rows lie in each other's gaps, or share memory.
-    owners = np.repeat(np.arange(len(outs)), [out.shape[0] for out in outs])
-    starts = np.concatenate(
-        [
-            begin + out.strides[0] * np.arange(out.shape[0])
-            for begin, out in zip(begins, outs, strict=True)
-        ]
-    )
-    order = np.argsort(starts, kind="stable")
-    starts, owners = starts[order], owners[order]
-    row_bytes = np.array([out.nbytes // out.shape[0] for out in outs])
-    shared = np.flatnonzero(starts[:-1] + row_bytes[owners[:-1]] > starts[1:])
-    if shared.size:
-        one, other = sorted(owners[shared[0] : shared[0] + 2].tolist())
-        raise ValueError(f"out[{one}] and out[{other}] share memory")
+    ]
+    before: list[int] = []  # whose span reaches the next one; rows may lie in each other's gaps
+    for i in sorted(range(len(outs)), key=begins.__getitem__):
+        before = [j for j in before if ends[j] > begins[i]]
+        for j in before:
+            if np.shares_memory(outs[i], outs[j]):
+                raise ValueError(f"out[{min(i, j)}] and out[{max(i, j)}] share memory")
+        before.append(i)
 
 
 def checked_files(
@@ -376,8 +365,6 @@ def checked_bytes(name: str, value: Buffer | None) -> bytes | None:
     if value is None:
         return None
     try:
-        view = memoryview(value)
-        check_room(view.nbytes)
-        return view.tobytes()
+        return memoryview(value).tobytes()
     except TypeError:
         raise TypeError(f"{name} is bytes-like, not {type(value).__name__}") from None

@@ -244,11 +244,6 @@ def test_what_may_have_its_channels_last_is_taken_so(shape: tuple[int, ...]) -> 
     assert np.array_equal(l3dali.decode(l3dali.encode(image)), image)
 
 
-def test_layout_of_two_axes_is_that_of_rows() -> None:
-    image = PHOTO[:, :, 0]
-    assert l3dali.encode(image, layout="CHW") == l3dali.encode(image)
-
-
 @pytest.mark.parametrize(
     ("data", "status"),
     [
@@ -617,21 +612,6 @@ def test_decode_batch(batch: list[Image], threads: int, coding: codec.Coding) ->
     for one, image in zip(decoded, batch, strict=True):
         assert one.dtype == image.dtype
         np.testing.assert_array_equal(one, image)
-
-
-def test_decode_batch_of_windows(batch: list[Image]) -> None:
-    windows: list[codec.Window | None] = [
-        None,
-        (0, 0, 1, 1),
-        (13, 400, 600, 177),
-        None,
-        (3, 0, 4, 31),
-    ]
-    encoded = [l3dali.encode(image) for image in batch]
-    for one, image, window in zip(
-        l3dali.decode_batch(encoded, windows=windows), batch, windows, strict=True
-    ):
-        np.testing.assert_array_equal(one, image if window is None else part(image, window))
 
 
 @pytest.mark.parametrize("coding", codec.CODINGS)

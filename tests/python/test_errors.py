@@ -101,19 +101,6 @@ def test_made_anew_from_its_text(status: Status) -> None:
     assert again.index is None
 
 
-@pytest.mark.torch
-def test_torch_itself() -> None:
-    import torch._utils as utils
-
-    try:
-        l3dali.decode(DAMAGED)
-    except l3dali.L3Error:
-        wrapper = utils.ExceptionWrapper(where="in DataLoader worker process 0")
-    with pytest.raises(l3dali.L3Error) as caught:
-        wrapper.reraise()
-    assert caught.value.status is Status.CHECKSUM_MISMATCH
-
-
 def test_a_message_without_a_status() -> None:
     assert l3dali.L3Error("no reason").status is Status.INVALID_ARGUMENT
     assert l3dali.L3Error().status is Status.INVALID_ARGUMENT

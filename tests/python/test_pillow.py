@@ -7,7 +7,6 @@ import io
 import pickle
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -328,20 +327,6 @@ def test_copies() -> None:
         assert np.array_equal(np.asarray(twin), array)
     assert np.array_equal(np.asarray(opened(data).copy()), array)
     assert np.array_equal(np.asarray(opened(data).crop((3, 4, 20, 30))), array[4:30, 3:20])
-
-
-def test_threads(tmp_path: Path) -> None:
-    arrays = [pixels("RGB", seed) for seed in range(32)]
-
-    def there_and_back(i: int) -> npt.NDArray[Any]:
-        l3dali.pillow.register()
-        Image.fromarray(arrays[i]).save(tmp_path / f"{i}.l3")
-        with Image.open(tmp_path / f"{i}.l3") as image:
-            return np.asarray(image)
-
-    with ThreadPoolExecutor(8) as pool:
-        for array, found in zip(arrays, pool.map(there_and_back, range(32)), strict=True):
-            assert np.array_equal(found, array)
 
 
 def test_registering_twice_changes_nothing() -> None:
