@@ -37,7 +37,7 @@ Window = tuple[int, int, int, int]  #: Top, left, height and width, in pixels.
 Layout = Literal["HWC", "CHW"]  #: The order of axes.
 LAYOUTS: tuple[Layout, ...] = ("HWC", "CHW")
 _LARGE_SIDE = 32  # of arrays that have their channels first, surely
-_BAND_BYTES, _BAND_ROWS = 1 << 24, 64  # of an array, copied without a look for interrupts
+_BAND_BYTES, _BAND_ROWS = 1 << 24, 64  # of an array, copied between two interrupts
 
 # What to do with samples that L3 does not hold; the guide's "Floats" has more.
 _ADVICE = {
@@ -175,7 +175,7 @@ def checked_files(
 
 
 def checked_windows(windows: Sequence[Window | None] | None, count: int) -> list[Window | None]:
-    """A window for each of `count` items, if they are ones."""
+    """Validates the windows of `count` items."""
     if windows is None:
         return [None] * count
     if not isinstance(windows, Sized):
@@ -186,7 +186,7 @@ def checked_windows(windows: Sequence[Window | None] | None, count: int) -> list
 
 
 def checked_window(name: str, window: Window | None) -> Window | None:
-    """A window, if it is one; `name` is that of the argument."""
+    """Validates a window; `name` is that of the argument."""
     if window is None:
         return None
     try:
@@ -204,7 +204,7 @@ def checked_window(name: str, window: Window | None) -> Window | None:
 
 
 def checked_channels(channels: Sequence[int] | None) -> list[int]:
-    """The numbers of channels, if they are ones; an empty list for all."""
+    """Validates numbers of channels; an empty list stands for all."""
     if channels is None:
         return []
     numbers = integers("channels", channels)
@@ -260,7 +260,7 @@ def checked_number(name: str, value: int, allowed: range) -> int:
 
 
 def checked_threads(value: int) -> int:
-    """The number of threads, if it is one."""
+    """Validates the number of threads."""
     return checked_number("threads", value, THREADS)
 
 
@@ -293,7 +293,7 @@ def strip_exif_prefix(exif: bytes | None) -> bytes | None:
 
 
 def checked_groups(groups: Sequence[Sequence[int]] | None, channels: int) -> list[list[int]]:
-    """Lists of all channels, if they are ones; an empty list lets the encoder choose."""
+    """Validates groups of channels; an empty list lets the encoder choose."""
     if groups is None:
         return []
     if not isinstance(groups, Sized):
@@ -330,7 +330,7 @@ def chunks_of(area: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Types and data of chunks that stand back to back (docs/format.md 4).
 
     Raises:
-        ValueError: the bytes are no run of optional chunks.
+        ValueError: the bytes are not optional chunks.
     """
     at = 0
     while at < len(area):
@@ -344,7 +344,7 @@ def chunks_of(area: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def checked_chunks(chunks: Buffer | None) -> bytes | None:
-    """Optional chunks as bytes, if they are ones of unknown types."""
+    """Validates optional chunks, which are of types that this version does not know."""
     area = checked_bytes("other_chunks", chunks)
     for kind, _ in chunks_of(area or b""):
         if kind in _KNOWN_CHUNKS:

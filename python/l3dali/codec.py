@@ -230,7 +230,7 @@ def decode(
     Raises:
         L3Error: the data is damaged, not an L3 file, or too large, or the window is not inside the
             image; `.status` says how.
-        TypeError, ValueError: `out` does not fit, or an argument is none that this takes.
+        TypeError, ValueError: `out` does not fit, or an argument is not valid.
     """
     windows = [arguments.checked_window("window", window)]
     batch = _plan([arguments.contiguous(data)], windows, max_pixels, channels, names_items=False)
@@ -267,7 +267,7 @@ def decode_batch(
 
     Raises:
         L3Error: the first item that fails; `.index` and the message say which it is.
-        TypeError, ValueError: `out` does not fit, or an argument is none that this takes.
+        TypeError, ValueError: `out` does not fit, or an argument is not valid.
     """
     files = arguments.checked_files(items)
     checked = arguments.checked_windows(windows, len(files))

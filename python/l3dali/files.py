@@ -76,9 +76,10 @@ def imread(
     url = file if window is not None and _is_url(file) else None
     with _naming(file):
         data = _read(file) if url is None else _read_remote_head(url)[0]
-        exif = codec.info(data).exif if orient else None
-        if exif is not None and window is not None:
-            window = stored_window(window, codec.info(data).shape, exif)
+        info = codec.info(data) if orient else None
+        exif = info.exif if info else None
+        if info and window is not None:
+            window = stored_window(window, info.shape, exif)
         if url is not None and window is not None:
             data = _read_window(url, bytes(data), window, channels)
         pixels = codec.decode(

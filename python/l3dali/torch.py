@@ -69,7 +69,7 @@ def decode(
     Raises:
         L3Error: the data is damaged, not an L3 file, or too large, the window is not inside the
             image, or `dtype` cannot hold its numbers; `.status` says how.
-        TypeError, ValueError: an argument is none that this takes.
+        TypeError, ValueError: an argument is not valid.
         RuntimeError: tensors have no memory, as in FakeTensorMode, or PyTorch traces the call.
         ImportError: a GPU is asked for, and this build of l3dali has no CUDA engine.
     """
@@ -159,7 +159,7 @@ def decode_batch(
 
     Raises:
         L3Error: the first item that fails; `.status` says how, `.index` which it is.
-        TypeError, ValueError: an argument is none that this takes.
+        TypeError, ValueError: an argument is not valid.
         RuntimeError: tensors have no memory, as in FakeTensorMode, or PyTorch traces the call.
         ImportError: a GPU is asked for, and this build of l3dali has no CUDA engine.
     """
