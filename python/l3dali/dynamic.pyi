@@ -36,8 +36,7 @@ class _Decoder(_Operator, total=False):
     output_type: DALIImageType
     skip_cached_images: bool
 
-class _Decode(_Decoder, total=False):
-    cache_batch_copy: bool
+class _Image(_Decoder, total=False):
     device_memory_padding_jpeg2k: int
     host_memory_padding_jpeg2k: int
     hw_decoder_load: float
@@ -47,23 +46,20 @@ class _Decode(_Decoder, total=False):
     preallocate_width_hint: int
     use_fast_idct: bool
 
+class _Decode(_Image, total=False):
+    cache_batch_copy: bool
+
 @overload
 def decode(encoded: Batch, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_Decode]) -> Batch:
     """Decodes lossless L3 images."""
-
 @overload
-def decode(encoded: Batch, /, *, return_status: Literal[True], **arguments: Unpack[_Decode]) -> tuple[Batch, Batch]:
-    """Decodes lossless L3 images."""
-
+def decode(encoded: Batch, /, *, return_status: Literal[True], **arguments: Unpack[_Decode]) -> tuple[Batch, Batch]: ...
 @overload
-def decode(encoded: TensorLike, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_Decode]) -> Tensor:
-    """Decodes lossless L3 images."""
-
+def decode(encoded: TensorLike, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_Decode]) -> Tensor: ...
 @overload
-def decode(encoded: TensorLike, /, *, return_status: Literal[True], **arguments: Unpack[_Decode]) -> tuple[Tensor, Tensor]:
-    """Decodes lossless L3 images."""
+def decode(encoded: TensorLike, /, *, return_status: Literal[True], **arguments: Unpack[_Decode]) -> tuple[Tensor, Tensor]: ...
 
-class _DecodeCrop(_Decoder, total=False):
+class _DecodeCrop(_Image, total=False):
     crop: Sequence[float] | float | TensorLike | Batch
     crop_d: float | TensorLike | Batch
     crop_h: float | TensorLike | Batch
@@ -71,31 +67,17 @@ class _DecodeCrop(_Decoder, total=False):
     crop_pos_y: float | TensorLike | Batch
     crop_pos_z: float | TensorLike | Batch
     crop_w: float | TensorLike | Batch
-    device_memory_padding_jpeg2k: int
-    host_memory_padding_jpeg2k: int
-    hw_decoder_load: float
-    hybrid_huffman_threshold: int
-    jpeg_fancy_upsampling: bool
-    preallocate_height_hint: int
-    preallocate_width_hint: int
     rounding: Literal["round", "truncate"]
-    use_fast_idct: bool
 
 @overload
 def decode_crop(encoded: Batch, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeCrop]) -> Batch:
     """Decodes a window of lossless L3 images, given by its size and its place."""
-
 @overload
-def decode_crop(encoded: Batch, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeCrop]) -> tuple[Batch, Batch]:
-    """Decodes a window of lossless L3 images, given by its size and its place."""
-
+def decode_crop(encoded: Batch, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeCrop]) -> tuple[Batch, Batch]: ...
 @overload
-def decode_crop(encoded: TensorLike, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeCrop]) -> Tensor:
-    """Decodes a window of lossless L3 images, given by its size and its place."""
-
+def decode_crop(encoded: TensorLike, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeCrop]) -> Tensor: ...
 @overload
-def decode_crop(encoded: TensorLike, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeCrop]) -> tuple[Tensor, Tensor]:
-    """Decodes a window of lossless L3 images, given by its size and its place."""
+def decode_crop(encoded: TensorLike, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeCrop]) -> tuple[Tensor, Tensor]: ...
 
 class _DecodeCropMirrorNormalize(_Decoder, total=False):
     crop: Sequence[float] | float | TensorLike | Batch
@@ -119,84 +101,50 @@ class _DecodeCropMirrorNormalize(_Decoder, total=False):
 @overload
 def decode_crop_mirror_normalize(encoded: Batch, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeCropMirrorNormalize]) -> Batch:
     """Decodes lossless L3 images, crops, mirrors and normalizes them in one pass."""
-
 @overload
-def decode_crop_mirror_normalize(encoded: Batch, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeCropMirrorNormalize]) -> tuple[Batch, Batch]:
-    """Decodes lossless L3 images, crops, mirrors and normalizes them in one pass."""
-
+def decode_crop_mirror_normalize(encoded: Batch, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeCropMirrorNormalize]) -> tuple[Batch, Batch]: ...
 @overload
-def decode_crop_mirror_normalize(encoded: TensorLike, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeCropMirrorNormalize]) -> Tensor:
-    """Decodes lossless L3 images, crops, mirrors and normalizes them in one pass."""
-
+def decode_crop_mirror_normalize(encoded: TensorLike, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeCropMirrorNormalize]) -> Tensor: ...
 @overload
-def decode_crop_mirror_normalize(encoded: TensorLike, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeCropMirrorNormalize]) -> tuple[Tensor, Tensor]:
-    """Decodes lossless L3 images, crops, mirrors and normalizes them in one pass."""
+def decode_crop_mirror_normalize(encoded: TensorLike, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeCropMirrorNormalize]) -> tuple[Tensor, Tensor]: ...
 
-class _DecodeRandomCrop(_Decoder, total=False):
-    device_memory_padding_jpeg2k: int
-    host_memory_padding_jpeg2k: int
-    hw_decoder_load: float
-    hybrid_huffman_threshold: int
-    jpeg_fancy_upsampling: bool
+class _DecodeRandomCrop(_Image, total=False):
     num_attempts: int
-    preallocate_height_hint: int
-    preallocate_width_hint: int
     random_area: Sequence[float] | float
     random_aspect_ratio: Sequence[float] | float
-    use_fast_idct: bool
     rng: RNG | None
 
 @overload
 def decode_random_crop(encoded: Batch, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeRandomCrop]) -> Batch:
     """Decodes a random window of lossless L3 images."""
-
 @overload
-def decode_random_crop(encoded: Batch, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeRandomCrop]) -> tuple[Batch, Batch]:
-    """Decodes a random window of lossless L3 images."""
-
+def decode_random_crop(encoded: Batch, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeRandomCrop]) -> tuple[Batch, Batch]: ...
 @overload
-def decode_random_crop(encoded: TensorLike, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeRandomCrop]) -> Tensor:
-    """Decodes a random window of lossless L3 images."""
-
+def decode_random_crop(encoded: TensorLike, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeRandomCrop]) -> Tensor: ...
 @overload
-def decode_random_crop(encoded: TensorLike, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeRandomCrop]) -> tuple[Tensor, Tensor]:
-    """Decodes a random window of lossless L3 images."""
+def decode_random_crop(encoded: TensorLike, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeRandomCrop]) -> tuple[Tensor, Tensor]: ...
 
-class _DecodeSlice(_Decoder, total=False):
+class _DecodeSlice(_Image, total=False):
     axes: Sequence[int] | int | TensorLike | Batch
     axis_names: str
-    device_memory_padding_jpeg2k: int
     end: Sequence[int] | int | TensorLike | Batch
-    host_memory_padding_jpeg2k: int
-    hw_decoder_load: float
-    hybrid_huffman_threshold: int
-    jpeg_fancy_upsampling: bool
     normalized_anchor: bool
     normalized_shape: bool
-    preallocate_height_hint: int
-    preallocate_width_hint: int
     rel_end: Sequence[float] | float | TensorLike | Batch
     rel_shape: Sequence[float] | float | TensorLike | Batch
     rel_start: Sequence[float] | float | TensorLike | Batch
     shape: Sequence[int] | int | TensorLike | Batch
     start: Sequence[int] | int | TensorLike | Batch
-    use_fast_idct: bool
 
 @overload
 def decode_slice(encoded: Batch, anchor: TensorLike | Batch | None = None, _shape: TensorLike | Batch | None = None, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeSlice]) -> Batch:
     """Decodes a window of lossless L3 images, given by its bounds."""
-
 @overload
-def decode_slice(encoded: Batch, anchor: TensorLike | Batch | None = None, _shape: TensorLike | Batch | None = None, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeSlice]) -> tuple[Batch, Batch]:
-    """Decodes a window of lossless L3 images, given by its bounds."""
-
+def decode_slice(encoded: Batch, anchor: TensorLike | Batch | None = None, _shape: TensorLike | Batch | None = None, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeSlice]) -> tuple[Batch, Batch]: ...
 @overload
-def decode_slice(encoded: TensorLike, anchor: TensorLike | Batch | None = None, _shape: TensorLike | Batch | None = None, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeSlice]) -> Tensor:
-    """Decodes a window of lossless L3 images, given by its bounds."""
-
+def decode_slice(encoded: TensorLike, anchor: TensorLike | Batch | None = None, _shape: TensorLike | Batch | None = None, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeSlice]) -> Tensor: ...
 @overload
-def decode_slice(encoded: TensorLike, anchor: TensorLike | Batch | None = None, _shape: TensorLike | Batch | None = None, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeSlice]) -> tuple[Tensor, Tensor]:
-    """Decodes a window of lossless L3 images, given by its bounds."""
+def decode_slice(encoded: TensorLike, anchor: TensorLike | Batch | None = None, _shape: TensorLike | Batch | None = None, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeSlice]) -> tuple[Tensor, Tensor]: ...
 
 class _DecodeWindows(_Decoder, total=False):
     count: int | TensorLike | Batch
@@ -219,18 +167,12 @@ class _DecodeWindows(_Decoder, total=False):
 @overload
 def decode_windows(encoded: Batch, anchors: TensorLike | Batch | None = None, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeWindows]) -> Batch:
     """Decodes many windows of each lossless L3 image, all of one size, in one tensor."""
-
 @overload
-def decode_windows(encoded: Batch, anchors: TensorLike | Batch | None = None, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeWindows]) -> tuple[Batch, Batch]:
-    """Decodes many windows of each lossless L3 image, all of one size, in one tensor."""
-
+def decode_windows(encoded: Batch, anchors: TensorLike | Batch | None = None, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeWindows]) -> tuple[Batch, Batch]: ...
 @overload
-def decode_windows(encoded: TensorLike, anchors: TensorLike | Batch | None = None, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeWindows]) -> Tensor:
-    """Decodes many windows of each lossless L3 image, all of one size, in one tensor."""
-
+def decode_windows(encoded: TensorLike, anchors: TensorLike | Batch | None = None, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeWindows]) -> Tensor: ...
 @overload
-def decode_windows(encoded: TensorLike, anchors: TensorLike | Batch | None = None, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeWindows]) -> tuple[Tensor, Tensor]:
-    """Decodes many windows of each lossless L3 image, all of one size, in one tensor."""
+def decode_windows(encoded: TensorLike, anchors: TensorLike | Batch | None = None, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeWindows]) -> tuple[Tensor, Tensor]: ...
 
 class _PeekShape(_Operator, total=False):
     adjust_orientation: bool
@@ -240,10 +182,8 @@ class _PeekShape(_Operator, total=False):
 @overload
 def peek_shape(encoded: Batch, /, **arguments: Unpack[_PeekShape]) -> Batch:
     """Gives the shape, HWC, that `fn.l3.decode` gives an L3 image, from the header of the file alone."""
-
 @overload
-def peek_shape(encoded: TensorLike, /, **arguments: Unpack[_PeekShape]) -> Tensor:
-    """Gives the shape, HWC, that `fn.l3.decode` gives an L3 image, from the header of the file alone."""
+def peek_shape(encoded: TensorLike, /, **arguments: Unpack[_PeekShape]) -> Tensor: ...
 
 class _PickShare(_Operator, total=False):
     share: Required[float | TensorLike | Batch]
@@ -251,10 +191,8 @@ class _PickShare(_Operator, total=False):
 @overload
 def pick_share(encoded: Batch, /, **arguments: Unpack[_PickShare]) -> Batch:
     """Picks a share of the samples of each batch, evenly spread over it."""
-
 @overload
-def pick_share(encoded: TensorLike, /, **arguments: Unpack[_PickShare]) -> Tensor:
-    """Picks a share of the samples of each batch, evenly spread over it."""
+def pick_share(encoded: TensorLike, /, **arguments: Unpack[_PickShare]) -> Tensor: ...
 
 class _Recognize(_Operator, total=False):
     check_others: bool
@@ -262,7 +200,5 @@ class _Recognize(_Operator, total=False):
 @overload
 def recognize(encoded: Batch, /, **arguments: Unpack[_Recognize]) -> Batch:
     """Says whether a sample is an L3 file, from its first bytes alone."""
-
 @overload
-def recognize(encoded: TensorLike, /, **arguments: Unpack[_Recognize]) -> Tensor:
-    """Says whether a sample is an L3 file, from its first bytes alone."""
+def recognize(encoded: TensorLike, /, **arguments: Unpack[_Recognize]) -> Tensor: ...

@@ -31,9 +31,7 @@ class _Decoder(_Operator, total=False):
     output_type: DALIImageType
     skip_cached_images: bool
 
-class _Decode(_Decoder, total=False):
-    device: Literal["cpu", "mixed"] | None
-    cache_batch_copy: bool
+class _Image(_Decoder, total=False):
     device_memory_padding_jpeg2k: int
     host_memory_padding_jpeg2k: int
     hw_decoder_load: float
@@ -43,15 +41,17 @@ class _Decode(_Decoder, total=False):
     preallocate_width_hint: int
     use_fast_idct: bool
 
+class _Decode(_Image, total=False):
+    device: Literal["cpu", "mixed"] | None
+    cache_batch_copy: bool
+
 @overload
 def decode(encoded: DataNode, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_Decode]) -> DataNode:
     """Decodes lossless L3 images."""
-
 @overload
-def decode(encoded: DataNode, /, *, return_status: Literal[True], **arguments: Unpack[_Decode]) -> list[DataNode]:
-    """Decodes lossless L3 images."""
+def decode(encoded: DataNode, /, *, return_status: Literal[True], **arguments: Unpack[_Decode]) -> list[DataNode]: ...
 
-class _DecodeCrop(_Decoder, total=False):
+class _DecodeCrop(_Image, total=False):
     device: Literal["cpu", "mixed"] | None
     crop: Sequence[float] | float | DataNode
     crop_d: float | DataNode
@@ -60,23 +60,13 @@ class _DecodeCrop(_Decoder, total=False):
     crop_pos_y: float | DataNode
     crop_pos_z: float | DataNode
     crop_w: float | DataNode
-    device_memory_padding_jpeg2k: int
-    host_memory_padding_jpeg2k: int
-    hw_decoder_load: float
-    hybrid_huffman_threshold: int
-    jpeg_fancy_upsampling: bool
-    preallocate_height_hint: int
-    preallocate_width_hint: int
     rounding: Literal["round", "truncate"]
-    use_fast_idct: bool
 
 @overload
 def decode_crop(encoded: DataNode, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeCrop]) -> DataNode:
     """Decodes a window of lossless L3 images, given by its size and its place."""
-
 @overload
-def decode_crop(encoded: DataNode, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeCrop]) -> list[DataNode]:
-    """Decodes a window of lossless L3 images, given by its size and its place."""
+def decode_crop(encoded: DataNode, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeCrop]) -> list[DataNode]: ...
 
 class _DecodeCropMirrorNormalize(_Decoder, total=False):
     device: Literal["cpu", "mixed"] | None
@@ -101,62 +91,40 @@ class _DecodeCropMirrorNormalize(_Decoder, total=False):
 @overload
 def decode_crop_mirror_normalize(encoded: DataNode, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeCropMirrorNormalize]) -> DataNode:
     """Decodes lossless L3 images, crops, mirrors and normalizes them in one pass."""
-
 @overload
-def decode_crop_mirror_normalize(encoded: DataNode, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeCropMirrorNormalize]) -> list[DataNode]:
-    """Decodes lossless L3 images, crops, mirrors and normalizes them in one pass."""
+def decode_crop_mirror_normalize(encoded: DataNode, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeCropMirrorNormalize]) -> list[DataNode]: ...
 
-class _DecodeRandomCrop(_Decoder, total=False):
+class _DecodeRandomCrop(_Image, total=False):
     device: Literal["cpu", "mixed"] | None
-    device_memory_padding_jpeg2k: int
-    host_memory_padding_jpeg2k: int
-    hw_decoder_load: float
-    hybrid_huffman_threshold: int
-    jpeg_fancy_upsampling: bool
     num_attempts: int
-    preallocate_height_hint: int
-    preallocate_width_hint: int
     random_area: Sequence[float] | float
     random_aspect_ratio: Sequence[float] | float
     seed: int
-    use_fast_idct: bool
 
 @overload
 def decode_random_crop(encoded: DataNode, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeRandomCrop]) -> DataNode:
     """Decodes a random window of lossless L3 images."""
-
 @overload
-def decode_random_crop(encoded: DataNode, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeRandomCrop]) -> list[DataNode]:
-    """Decodes a random window of lossless L3 images."""
+def decode_random_crop(encoded: DataNode, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeRandomCrop]) -> list[DataNode]: ...
 
-class _DecodeSlice(_Decoder, total=False):
+class _DecodeSlice(_Image, total=False):
     device: Literal["cpu", "mixed"] | None
     axes: Sequence[int] | int | DataNode
     axis_names: str
-    device_memory_padding_jpeg2k: int
     end: Sequence[int] | int | DataNode
-    host_memory_padding_jpeg2k: int
-    hw_decoder_load: float
-    hybrid_huffman_threshold: int
-    jpeg_fancy_upsampling: bool
     normalized_anchor: bool
     normalized_shape: bool
-    preallocate_height_hint: int
-    preallocate_width_hint: int
     rel_end: Sequence[float] | float | DataNode
     rel_shape: Sequence[float] | float | DataNode
     rel_start: Sequence[float] | float | DataNode
     shape: Sequence[int] | int | DataNode
     start: Sequence[int] | int | DataNode
-    use_fast_idct: bool
 
 @overload
 def decode_slice(encoded: DataNode, anchor: DataNode | None = None, _shape: DataNode | None = None, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeSlice]) -> DataNode:
     """Decodes a window of lossless L3 images, given by its bounds."""
-
 @overload
-def decode_slice(encoded: DataNode, anchor: DataNode | None = None, _shape: DataNode | None = None, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeSlice]) -> list[DataNode]:
-    """Decodes a window of lossless L3 images, given by its bounds."""
+def decode_slice(encoded: DataNode, anchor: DataNode | None = None, _shape: DataNode | None = None, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeSlice]) -> list[DataNode]: ...
 
 class _DecodeWindows(_Decoder, total=False):
     device: Literal["cpu", "mixed"] | None
@@ -180,10 +148,8 @@ class _DecodeWindows(_Decoder, total=False):
 @overload
 def decode_windows(encoded: DataNode, anchors: DataNode | None = None, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeWindows]) -> DataNode:
     """Decodes many windows of each lossless L3 image, all of one size, in one tensor."""
-
 @overload
-def decode_windows(encoded: DataNode, anchors: DataNode | None = None, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeWindows]) -> list[DataNode]:
-    """Decodes many windows of each lossless L3 image, all of one size, in one tensor."""
+def decode_windows(encoded: DataNode, anchors: DataNode | None = None, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeWindows]) -> list[DataNode]: ...
 
 class _PeekShape(_Operator, total=False):
     device: Literal["cpu"] | None
