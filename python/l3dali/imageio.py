@@ -54,7 +54,7 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
     """One L3 image, as a plugin of imageio."""
 
     def __init__(self, request: Request) -> None:
-        """Takes what is to be read or written; imageio's interface."""
+        """Opens a request; imageio's interface."""
         super().__init__(request)
         self._has_written = False
         if request.mode.io_mode == IOMode.read:
@@ -76,11 +76,11 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
         threads: int = DEFAULT_THREADS,
         max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
     ) -> codec.Image:
-        """The image; its arguments are those of `l3dali.decode`, whose array this is.
+        """The array of `l3dali.decode`.
 
         Args:
             index: None or 0; or `...`, for an array with one more axis in front.
-            mode: of other plugins, to convert colours; only None is supported.
+            mode: only None is supported.
             threads: as in `l3dali.decode`.
             max_pixels: as in `l3dali.decode`.
 
@@ -106,8 +106,8 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
             The file, if it was asked for as "<bytes>".
 
         Raises:
-            TypeError: `l3dali.encode` refuses the samples or the type of an option.
-            ValueError: `l3dali.encode` refuses the shape or an option, or there are several images.
+            TypeError: as `l3dali.encode`.
+            ValueError: as `l3dali.encode`, or there are several images.
         """
         several = isinstance(ndimage, list | tuple) and any(
             isinstance(i, np.ndarray) for i in ndimage

@@ -59,11 +59,7 @@ class L3Serializer(Serializer):  # type: ignore[misc]
         return codec.encode(data, **self._options), None
 
     def deserialize(self, data: Buffer) -> codec.Image:
-        """What `l3dali.decode` gives.
-
-        Raises:
-            L3Error: the data is damaged or not L3.
-        """
+        """The array of a file; raises as `l3dali.decode`."""
         threads = self._options.get("threads", DEFAULT_THREADS)
         return codec.decode(data, threads=threads, max_pixels=self._max_pixels)
 

@@ -177,8 +177,7 @@ def encode_image(image: Image.Image, **options: Any) -> bytes:
 
     Raises:
         OSError: L3 cannot hold the image's mode.
-        TypeError: an option is of a wrong type.
-        ValueError: an option is not supported.
+        TypeError, ValueError: as `l3dali.encode`.
     """
     if image.mode not in _SAVED_MODES:
         raise OSError(
@@ -224,8 +223,7 @@ def encode_value(value: Any, **options: Unpack[codec.EncodeOptions]) -> bytes:
 
     Raises:
         OSError: L3 cannot hold the image's mode.
-        TypeError: the samples or the type of an option is not supported.
-        ValueError: the shape or an option is not supported.
+        TypeError, ValueError: as `l3dali.encode`.
     """
     if not isinstance(value, Image.Image):
         return codec.encode(value, **options)

@@ -58,19 +58,10 @@ class L3Encoding(encodings.Encoding):  # type: ignore[misc]
         self._options = options
 
     def encode(self, obj: Any) -> bytes:
-        """The L3 file of a value; Streaming's interface.
-
-        Raises:
-            TypeError: the samples or the type of an option is not supported.
-            ValueError: the shape or an option is not supported.
-        """
+        """The L3 file of a value; raises as `l3dali.encode`."""
         return encode_value(obj, **self._options)
 
     def decode(self, data: Buffer) -> codec.Image:
-        """What `l3dali.decode` gives.
-
-        Raises:
-            L3Error: the data is damaged or not L3.
-        """
+        """The array of a file; raises as `l3dali.decode`."""
         threads = self._options.get("threads", DEFAULT_THREADS)
         return codec.decode(data, threads=threads, max_pixels=self._max_pixels)

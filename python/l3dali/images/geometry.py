@@ -74,11 +74,7 @@ _FLAT = 0.9  # of neighbours in a row that are equal: masks have 0.95 and more, 
 
 
 def looks_like_labels(pixels: Image) -> bool:
-    """Whether an image is flat and of few values, as label maps are; drawings are so, too.
-
-    Args:
-        pixels: (H, W) or (H, W, C).
-    """
+    """Whether an image, (H, W) or (H, W, C), is flat and of few values, as label maps are."""
     flat = pixels.reshape(*pixels.shape[:2], -1)
     changes = (flat[:, 1:] != flat[:, :-1]).any(axis=2)
     if not changes.size or changes.mean() > 1 - _FLAT:
@@ -131,8 +127,7 @@ def upright_xmp(xmp: bytes | None) -> bytes | None:
 def shrink(pixels: Image, max_side: int, *, labels: bool = False, has_alpha: bool = True) -> Image:
     """The image with its longer side at most `max_side` pixels; smaller ones stay as they are.
 
-    Colours are resampled by Pillow's Lanczos filter with antialiasing, weighted by alpha; labels
-    are taken from the nearest pixel.
+    Pillow's Lanczos filter resamples colours, weighted by alpha; labels are of the nearest pixel.
 
     Args:
         pixels: uint8, uint16, int8 or int16; (H, W) or (H, W, C).

@@ -116,16 +116,12 @@ def encode_jpeg(picture: Picture) -> bytes:
 
 
 def encode_picture(picture: Picture, *, labels: bool = False, **options: Any) -> bytes:
-    """Encodes a picture with its metadata.
+    """Encodes a picture with its metadata; raises as `encode`.
 
     Args:
         picture: what `read_picture` gives.
         labels: samples are numbers of classes; those of palette entries and few bits are anyway.
         options: coding, effort, threads and tile as `encode` takes them.
-
-    Raises:
-        TypeError: an option is of a wrong type.
-        ValueError: an option is not supported.
     """
     return codec.encode(
         picture.pixels,
