@@ -75,7 +75,7 @@ def imread(
     window = checked_window("window", window)
     url = file if window is not None and _is_url(file) else None
     with _naming(file):
-        data = _read(file) if url is None else _read_remote_head(url)[0]
+        data = _read(file) if url is None else _read_remote_head(url)
         info = codec.info(data) if orient else None
         exif = info.exif if info else None
         if info and window is not None:
@@ -148,7 +148,7 @@ def info(file: Source | Buffer) -> codec.Info:
     """
     with _naming(file):
         if _is_url(file):
-            return _read_remote_head(file)[1]
+            return codec.info(_read_remote_head(file))
         if isinstance(file, (str, os.PathLike)):
             with Path(file).open("rb") as opened:
                 return read_info(opened)
@@ -169,16 +169,10 @@ def read_info(file: SupportsRead[Any]) -> codec.Info:
     Raises:
         L3Error: as `info`.
     """
-    return _read_head(file)[1]
-
-
-def _read_head(file: SupportsRead[Any]) -> tuple[bytes, codec.Info]:
-    """Header, chunks and index, maybe with more data behind them."""
     data = bytearray(_read_open(file, _HEAD_BYTES))
     while True:
         try:
-            info = codec.info(data)
-            return bytes(data), info
+            return codec.info(data)
         except L3Error as error:
             more = file.read(len(data)) if error.status is Status.TRUNCATED and data else b""
             if not more:
@@ -222,9 +216,26 @@ def _remote(url: str) -> Iterator[tuple[Any, str]]:
         raise UsageError(f"{url} needs a package that is not installed: {error}") from None
 
 
-def _read_remote_head(url: str) -> tuple[bytes, codec.Info]:
-    with _remote(url) as (fs, path), fs.open(path, "rb", cache_type="none") as file:
-        return _read_head(file)
+def _read_remote_head(url: str) -> bytes:
+    """Header, chunks and index, maybe with more data behind them."""
+    with _remote(url) as (fs, path):
+        size, end = _size_of(fs, path, url), _HEAD_BYTES
+        while True:
+            data = bytes(fs.cat_file(path, start=0, end=min(end, size))) if size else b""
+            try:
+                codec.info(data)
+                return data
+            except L3Error as error:
+                if error.status is not Status.TRUNCATED or end >= size:
+                    raise
+            end *= 4
+
+
+def _size_of(fs: Any, path: str, url: str) -> int:
+    size = fs.info(path)["size"]
+    if size is None:
+        raise OSError(errno.EIO, "the server does not say the size of the file", url)
+    return int(size)
 
 
 def _read_window(
@@ -233,9 +244,7 @@ def _read_window(
     """The parts of the file that a window needs; elsewhere zeros, which take no memory."""
     info = codec.info(head)
     with _remote(url) as (fs, path):
-        size = fs.info(path)["size"]
-        if size is None:
-            raise OSError(errno.EIO, "the server does not say the size of the file", url)
+        size = _size_of(fs, path, url)
         data = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
         data[: len(head)] = head
         top, left, height, width = window

@@ -170,6 +170,22 @@ def test_answers_that_are_short(fetched: list[int], monkeypatch: pytest.MonkeyPa
         l3dali.imread(url, window=(300, 300, 10, 10))
 
 
+def test_a_server_without_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    image = scene(512, 700, 3)
+    url, data = store(image)
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", lambda *_, **__: data)
+    assert l3dali.info(url) == l3dali.info(data)
+    assert np.array_equal(l3dali.imread(url, window=(9, 8, 70, 60)), image[9:79, 8:68])
+
+
+def test_info_reads_little(fetched: list[int]) -> None:
+    url, data = store(scene(512, 700, 3))
+    assert l3dali.info(url).encoded_bytes == len(data)
+    assert sum(fetched) == 4096
+
+
 def test_places_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         l3dali.imread("memory://afar/none.l3", window=(0, 0, 1, 1))
