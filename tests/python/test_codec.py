@@ -932,29 +932,6 @@ def test_channels_that_are_alike_are_grouped_with_each_other() -> None:
     assert np.mean(alike) > 0.95
 
 
-def test_an_interrupt_ends_the_copy_of_an_array(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not row by row is copied first: a signal is heard amid that."""
-    planes = np.zeros((3, 5000, 5000), np.uint8)
-    heard: list[tuple[str, int]] = []
-
-    def hear(_number: int, frame: Any) -> None:
-        heard.append((frame.f_code.co_name, frame.f_locals.get("top", len(planes[0]))))
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(arguments, "_BAND_BYTES", 1 << 16)
-    before = signal.signal(signal.SIGVTALRM, hear)
-    signal.setitimer(signal.ITIMER_VIRTUAL, 0.01)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            l3dali.encode(planes, layout="CHW", effort=1)
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
-    ((place, row),) = heard
-    assert place == "row_major"
-    assert row < len(planes[0])
-
-
 @pytest.mark.parametrize("shape", [(3, 700, 900), (700, 900, 3), (1, 5, 9)])
 def test_arrays_are_copied_row_by_row(
     shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
