@@ -11,6 +11,7 @@ import struct
 import sys
 import tracemalloc
 import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 import l3dali
 from l3dali.arguments import SAMPLE_TYPES
+from l3dali.cli import main
 from l3dali.images import reading
 from l3dali.images.geometry import shrink
 from l3dali.images.headers import ImageError, read_header, read_jpegxl_header, unreadable
@@ -1114,7 +1116,7 @@ def test_damaged_netpbm_files_have_no_words_of_python(data: bytes) -> None:
     assert "Error" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("frames", "controls"), [(1, 0), (1, 1), (2, 2)])
+@pytest.mark.parametrize(("frames", "controls"), [(0, 0), (1, 0), (1, 1), (2**31, 0), (2, 2)])
 def test_png_of_one_frame_is_a_still(frames: int, controls: int) -> None:
     ihdr, control = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), struct.pack(">5I2H2B", *range(9))
     chunks = [(b"acTL", struct.pack(">II", frames, 0)), *[(b"fcTL", control)] * controls]
@@ -1126,26 +1128,35 @@ def test_png_of_one_frame_is_a_still(frames: int, controls: int) -> None:
             read_picture(data)
 
 
+@pytest.mark.parametrize("is_top_down", [False, True])
 @pytest.mark.parametrize(
     ("bits", "masks"),
     [
-        (32, (0xFF0000, 0xFF00, 0xFF, 0)),
-        (32, (0xFF0000, 0xFF00, 0xFF, 0xFF000000)),
+        (32, (0xFF, 0xFF00, 0xFF0000)),
+        (32, (0xFF00, 0xFF, 0xFF0000)),
+        (32, (0xFF00, 0xFF0000, 0xFF000000, 0xFF)),
+        (32, (0x3FF00000, 0xFFC00, 0x3FF)),
+        (16, (0xF00, 0xF0, 0xF)),
+        (16, (0x1F, 0x7E0, 0xF800)),
         (16, (0x7C00, 0x3E0, 0x1F, 0x8000)),
     ],
 )
-def test_bmp_with_masks(bits: int, masks: tuple[int, ...]) -> None:
-    """Pillow ignores alpha of 16 bits, so such files are refused."""
-    numbers = np.random.default_rng(0).integers(0, 2**bits, (2, 4), np.uint64)
-    head = struct.pack("<IiiHHIIiiII", 56, 4, -2, 1, bits, 3, 0, 0, 0, 0, 0)
-    head += struct.pack("<4I", *masks)
-    pixels = numbers.astype(f"<u{bits // 8}").tobytes()
-    data = b"BM" + struct.pack("<IHHI", 70 + len(pixels), 0, 0, 70) + head + pixels
-    if bits == 16:
-        with pytest.raises(ImageError, match="16 bits with alpha"):
-            read_picture(data)
-        return
-    right = [(numbers & mask) // (mask & -mask) for mask in masks if mask]
+def test_bmp_with_masks(bits: int, masks: tuple[int, ...], is_top_down: bool) -> None:
+    """bmpsuite has such files among those that are good. Pillow ignored alpha of 16 bits."""
+    numbers = np.random.default_rng(0).integers(0, 2**32, (2, 3), np.uint64)
+    bands = [(numbers & mask) // (mask & -mask) for mask in masks]
+    right = [
+        np.rint(band * (255 / (mask // (mask & -mask))))
+        for band, mask in zip(bands, masks, strict=False)
+    ]
+    rows = (numbers % 2**bits).astype(f"<u{bits // 8}")
+    rows = rows if is_top_down else rows[::-1]
+    pixels = b"".join(row.tobytes().ljust(-(-3 * bits // 32) * 4, b"\0") for row in rows)
+    height = -2 if is_top_down else 2
+    head = struct.pack("<IiiHHIIiiII", 56, 3, height, 1, bits, 3, len(pixels), 0, 0, 0, 0)
+    head += struct.pack("<4I", *masks, *[0] * (4 - len(masks)))
+    start = 14 + len(head)
+    data = b"BM" + struct.pack("<IHHI", start + len(pixels), 0, 0, start) + head + pixels
     assert np.array_equal(read_picture(data).pixels, np.stack(right, axis=-1))
 
 
@@ -1160,6 +1171,63 @@ def test_tiff_with_a_mask(kinds: tuple[int, ...]) -> None:
             writer.write(small, photometric=4 if kind & 4 else 1, subfiletype=kind, metadata=None)
     picture = read_picture(file.getvalue())
     assert np.array_equal(picture.pixels, noise(3, height=32, width=48))
+    assert picture.remarks == (("a transparency mask is left out",) if 4 in kinds else ())
+
+
+def test_encode_reports_what_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with tifffile.TiffWriter(tmp_path / "a.tif") as writer:
+        for kind, pixels in ((0, noise(3)), (4, noise(1))):
+            photometric = 4 if kind else 2
+            writer.write(pixels, photometric=photometric, subfiletype=kind, metadata=None)
+    assert main(["encode", str(tmp_path / "a.tif")]) == 0
+    assert "a transparency mask is left out: 1 image" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [{"rowsperstrip": 8}, {"tile": (16, 16)}])
+@pytest.mark.parametrize("predictor", [False, True])
+@pytest.mark.parametrize("compression", ["zlib", "zstd", "packbits"])
+def test_tiff_of_padded_strips(compression: str, predictor: bool, options: dict[str, Any]) -> None:
+    """libtiff has such a file among its tests: what is more than the rows need is ignored."""
+    if predictor and compression == "packbits":
+        return
+    data = tiff(
+        noise(1, height=24, width=16), compression=compression, predictor=predictor, **options
+    )
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        page = file.pages[0]
+        codec = page.compression
+        strips = [
+            data[at : at + size]
+            for at, size in zip(page.dataoffsets, page.databytecounts, strict=False)
+        ]
+        tags = (
+            page.tags[273 if "rowsperstrip" in options else 324],
+            page.tags[279 if "rowsperstrip" in options else 325],
+        )
+    places, sizes = [], []
+    for strip in strips:
+        longer = bytes(tifffile.TIFF.DECOMPRESSORS[codec](strip)) + b"more"
+        packed = bytes(tifffile.TIFF.COMPRESSORS[codec](longer))
+        places.append(len(data))
+        sizes.append(len(packed))
+        data += packed
+    out = bytearray(data)
+    for tag, values in zip(tags, (places, sizes), strict=False):
+        code = {3: "H", 4: "I"}[int(tag.dtype)]
+        struct.pack_into(f"<{len(values)}{code}", out, tag.valueoffset, *values)
+    assert np.array_equal(read_picture(bytes(out)).pixels, noise(1, height=24, width=16))
+
+
+def test_tiff_whose_order_of_bits_is_a_byte() -> None:
+    """It was taken for the usual one."""
+    data = bytearray(saved(PIL.Image.new("1", (16, 2)), "TIFF", tiffinfo={266: 2}))
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        at = file.pages[0].tags[266].offset
+    data[at + 2] = 1  # a byte
+    with pytest.raises(ImageError, match="order of bits"):
+        read_picture(bytes(data))
 
 
 @pytest.mark.parametrize(("photometric", "bands"), [("rgb", 3), ("minisblack", 3), ("rgb", 4)])

@@ -82,6 +82,7 @@ def _encode(options: argparse.Namespace) -> int:
     report.palettes_expanded = reader.expanded
     columns = {"source": report.sum("read_bytes"), "L3": report.sum("written_bytes")}
     lines = unread_images(found.others, "skipped") + _remark_on_growth(report)
+    lines += [f"{text}: {counted(n, 'image')}" for text, n in sorted(reader.remarks.items())]
     if reader.expanded:
         lines.append(
             f"palette images that became RGB: {reader.expanded}; "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import threading
+from collections import Counter
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,7 @@ class PictureReader:
 
     Attributes:
         expanded: how many palette images have become colours.
+        remarks: how many images each remark of `Picture.remarks` was made on.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -66,6 +68,7 @@ class PictureReader:
         self._budget = MemoryBudget(available_memory() // 2)
         self._lock = threading.Lock()
         self.expanded = 0
+        self.remarks: Counter[str] = Counter()
 
     @contextmanager
     def read(self, data: bytes, **how: Any) -> Iterator[Picture]:
@@ -89,6 +92,7 @@ class PictureReader:
             yield picture
         with self._lock:
             self.expanded += picture.expanded
+            self.remarks.update(picture.remarks)
 
     def verify(self, data: bytes, threads: int) -> None:
         """Checks an L3 file; the memory for it is reserved meanwhile.

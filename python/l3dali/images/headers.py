@@ -441,6 +441,10 @@ def _read_tiff(data: bytes) -> Header:
     from tifffile import PHOTOMETRIC
 
     with open_tiff(data) as page:
+        sizes = [page.imagewidth, page.imagelength, page.samplesperpixel, page.bitspersample]
+        sizes += [page.tilewidth, page.tilelength, page.rowsperstrip, page.fillorder]
+        if not all(isinstance(size, int) for size in sizes):  # tifffile gives a BYTE as bytes.
+            raise ImageError("a damaged TIFF: a size, or the order of bits, is no number")
         if page.axes not in ("YX", "YXS", "SYX"):
             raise ImageError(f"a TIFF of axes {page.axes} is not supported")
         if page.dtype is None:
@@ -475,7 +479,7 @@ def _check_strips(data: bytes, page: tifffile.TiffPage) -> None:
         end = places[0][0] + page.nbytes
     if is_listed and end > len(data):
         raise ImageError(ENDS_TOO_EARLY)
-    if not is_listed:
+    if not is_listed or ("StripOffsets" in page.tags and "TileOffsets" in page.tags):
         raise ImageError(f"a damaged TIFF: it does not say where its {count} strips or tiles are")
     known = sum(tag.valuebytecount + page.parent.tiff.tagsize for tag in page.tags)
     if not any(page.databytecounts) and len(data) - known > page.nbytes // 64 + 64:

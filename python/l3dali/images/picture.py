@@ -41,6 +41,7 @@ class Picture:
         metadata: key-value pairs, as `l3dali.encode` takes them; tags of a TIFF among them.
         is_damaged: there are key-value pairs that could not be read, and are left out.
         has_alpha: the last of two or four channels is alpha.
+        remarks: what is left out beside the pixels.
     """
 
     pixels: Image
@@ -53,6 +54,7 @@ class Picture:
     metadata: Mapping[str, Any] | None = None
     is_damaged: bool = False
     has_alpha: bool = True
+    remarks: tuple[str, ...] = ()
 
     @property
     def has_numbers(self) -> bool:

@@ -39,7 +39,7 @@ from l3dali.images.headers import (
     unreadable,
 )
 from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP, Palette, Picture
-from l3dali.images.tiff_directories import descriptive_exif, entries_at
+from l3dali.images.tiff_directories import damaged_tags, descriptive_exif, entries_at
 from l3dali.metadata import (
     EXTRA_SAMPLES,
     KEPT_PNG_CHUNKS,
@@ -182,8 +182,12 @@ def _read_png(data: bytes, palette: Palette) -> Picture:
     from PIL import PngImagePlugin
 
     chunks = _png_chunks(data)
-    if b"acTL" in chunks and sum(kind == b"fcTL" for kind, *_ in _png_parts(data)) > 1:
-        raise ImageError("an animation; L3 holds single images")
+    if b"acTL" in chunks:
+        parts = list(_png_parts(data))
+        if sum(kind == b"fcTL" for kind, *_ in parts) > 1:
+            raise ImageError("an animation; L3 holds single images")
+        still = [data[at:end] for kind, at, end in parts if kind not in (b"acTL", b"fcTL")]
+        data = PNG_SIGNATURE + b"".join(still)
     is_palette = chunks[b"IHDR"][9] == 3
     picture = Picture(
         _png_pixels(data),
@@ -310,8 +314,10 @@ def _read_bmp(data: bytes, palette: Palette) -> Picture:
     if compression in (1, 2) and (int(PIL.__version__.split(".")[0]) < 13 or at % 2):
         # Older versions, and each one for pixels at an odd place, give other pixels.
         raise ImageError("a BMP in RLE needs Pillow 13, and its pixels at an even place")
-    if compression == 3 and bits == 16 and header_bytes >= 56 and any(data[66:70]):
-        raise ImageError("a BMP of 16 bits with alpha is not supported")  # Pillow drops it.
+    if compression == 3 and bits in (16, 32):
+        masks = struct.unpack_from("<4I", data, 54)[: 4 if header_bytes >= 56 else 3]
+        if any(masks) and tuple(filter(None, masks)) not in _BMP_USUAL_MASKS:
+            return _read_bmp_by_masks(data, bits, masks)
     with BmpImagePlugin.BmpImageFile(io.BytesIO(data)) as image:
         if image.mode not in ("1", "L") or bits in (0, 1 if image.mode == "1" else 8):
             return _picture_of(image, palette)
@@ -323,6 +329,25 @@ def _read_bmp(data: bytes, palette: Palette) -> Picture:
         image.load()
         image.putpalette([red, green, blue, *(image.getpalette() or [])[3:]])
         return _picture_of(image, palette)
+
+
+_BMP_USUAL_MASKS = ((0xF800, 0x07E0, 0x001F), (0x7C00, 0x03E0, 0x001F))  # of 16 bits, for Pillow
+
+
+def _read_bmp_by_masks(data: bytes, bits: int, masks: Sequence[int]) -> Picture:
+    (at,) = struct.unpack_from("<I", data, 10)
+    width, height = struct.unpack_from("<2i", data, 18)
+    columns = -(-width * bits // 32) * 32 // bits  # Rows are padded to 32 bits.
+    pixels = np.frombuffer(data, f"<u{bits // 8}", columns * abs(height), at)
+    pixels = pixels.reshape(abs(height), columns)[:: -1 if height > 0 else 1, :width]
+    if not all(masks[:3]):
+        raise ImageError("a BMP without masks of red, green and blue is not supported")
+    bands = []
+    for mask in filter(None, masks):
+        lowest = mask & -mask
+        numbers = (pixels & mask) // lowest
+        bands.append(np.rint(numbers * (255 / (mask // lowest))).astype(np.uint8))
+    return Picture(np.stack(bands, axis=-1))
 
 
 def _read_tiff(data: bytes, palette: Palette) -> Picture:
@@ -343,6 +368,7 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
             xmp=tags.get(TIFF_XMP, (0, 0, None))[2],
             metadata=metadata,
             has_alpha=extra_samples(metadata) is None,
+            remarks=tuple(_tiff_remarks(data, page)),
         )
         if not is_unscaled:
             return picture
@@ -350,6 +376,15 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
         kinds = [0] * (page.samplesperpixel - len(extra)) + extra
         bands = [i for i, kind in enumerate(kinds) if kind != _ALPHA]
         return _with_numbers(picture, page.bitspersample, bands)
+
+
+def _tiff_remarks(data: bytes, page: tifffile.TiffPage) -> Iterator[str]:
+    """What is left out beside the pixels."""
+    if tags := damaged_tags(data, page.parent.tiff, page.offset):
+        yield f"damaged metadata is left out: TIFF tags {', '.join(map(str, tags))}"
+    pages = page.parent.pages
+    if len(pages) > 1 and any(each.aspage().is_mask for each in pages):
+        yield "a transparency mask is left out"
 
 
 _ALPHA = 2  # among EXTRA_SAMPLES; not premultiplied
@@ -433,6 +468,8 @@ def _tiff_pixels(
         raise ImageError("several images in one file; L3 holds single images")
     if 0 in page.databytecounts:
         page.nodata = _value_of_missing(page)
+    if page.compression in _PADDED_COMPRESSIONS:
+        _accept_padding(page)
     if page.axes == "SYX":
         # A plane of JPEG is gray; tifffile would have it decoded as colours are.
         page.photometric, photometric = PHOTOMETRIC.MINISBLACK, page.photometric
@@ -487,6 +524,27 @@ def _check_tiff_jpegs(data: bytes, page: tifffile.TiffPage) -> None:
 # Names of tifffile have changed: none, CCITT, LZW, Deflate, PackBits, LZMA, Zstandard, Pixtiff.
 _SIZED_COMPRESSIONS = frozenset({1, 2, 3, 4, 5, 8, 32946, 32773, 34925, 34926, 50000, 50013})
 _JPEG_TAIL_BYTES = 64  # Some writers align what is behind them.
+
+
+def _accept_padding(page: tifffile.TiffPage) -> None:
+    """Has strips and tiles of more bytes than their pixels need decoded, as libtiff does."""
+    from tifffile import TIFF
+
+    decode = page.decode
+    unpack, pack = TIFF.DECOMPRESSORS[page.compression], TIFF.COMPRESSORS[page.compression]
+
+    def decode_padded(data: bytes | None, index: int, /, **options: Any) -> Any:
+        try:
+            return decode(data, index, **options)
+        except Exception:
+            depth, rows, columns, samples = decode(None, index)[2]
+            size = depth * rows * -(-columns * samples * page.bitspersample // 8)
+            return decode(pack(unpack(data)[:size]), index, **options)
+
+    page.decode = decode_padded
+
+
+_PADDED_COMPRESSIONS = (8, 32946, 32773, 50000)  # deflate, an older number of it, PackBits, zstd
 
 
 def _check_tiff_samples(page: tifffile.TiffPage) -> None:

@@ -16,7 +16,7 @@ BYTE_ORDERS: dict[str, Literal["little", "big"]] = {"<": "little", ">": "big"}
 TIFF_ITEM_BYTES = {number: tiff_item_bytes(name) for name, (number, _) in TIFF_TYPES.items()}
 TIFF_ITEM_BYTES |= {13: 4, 16: 8, 17: 8, 18: 8, 129: 1}  # directories, BigTIFF's, and UTF-8
 _ORIENTATION = 0x0112
-_EXIF, _GPS, _INTEROPERABILITY = 0x8769, 0x8825, 0xA005
+_SUB_IFDS, _EXIF, _GPS, _INTEROPERABILITY = 0x014A, 0x8769, 0x8825, 0xA005
 # The tags that describe the picture and not the file: make, model, orientation, date, artist,
 # copyright, and the EXIF and GPS directories.
 _PLAIN_TAGS = (0x010F, 0x0110, _ORIENTATION, 0x0132, 0x013B, 0x8298)
@@ -80,6 +80,21 @@ def entries_at(
         if begin < end <= len(data) and (wanted is None or tag in wanted):
             entries.setdefault(tag, (kind, count, data[begin:end]))
     return entries
+
+
+def damaged_tags(data: bytes, layout: tifffile.TiffFormat, offset: int) -> list[int]:
+    """The tags of a directory whose values, or the directories that they name, are not there."""
+    damaged = []
+    for tag, kind, count, begin, end in tiff_entries(data, layout, offset):
+        is_there = begin >= 8 and end <= len(data)
+        if is_there and tag in (_EXIF, _GPS, _SUB_IFDS) and count:
+            size = TIFF_ITEM_BYTES.get(kind, 0)
+            places = (data[at : at + size] for at in range(begin, end, size or 1))
+            order = BYTE_ORDERS[layout.byteorder]
+            is_there = all(entries_at(data, layout, int.from_bytes(at, order)) for at in places)
+        if not is_there:
+            damaged.append(tag)
+    return damaged
 
 
 def _directory(
