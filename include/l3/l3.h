@@ -51,10 +51,11 @@ enum {
   L3_CORRUPT_HEADER = 5,  // header, chunks or index break a rule, or bytes follow the file
   L3_CORRUPT_TILE = 6,
   L3_CHECKSUM_MISMATCH = 7,
-  L3_OUTPUT_TOO_SMALL = 8,  // the buffer is too small, or max_pixels is
+  L3_OUTPUT_TOO_SMALL = 8,  // the buffer is too small
   L3_INVALID_ARGUMENT = 9,
-  L3_OUT_OF_MEMORY = 1000,   // memory, or another resource of the machine
-  L3_TYPE_TOO_NARROW = 1001  // the type cannot hold the file's values, and fill_range is not set
+  L3_OUT_OF_MEMORY = 1000,  // memory, or another resource of the machine
+  L3_TYPE_TOO_NARROW = 1001,  // the type cannot hold the file's values; fill_range is not set
+  L3_TOO_MANY_PIXELS = 1002  // the output has more than max_pixels
 };
 
 // The type of a sample.
@@ -185,7 +186,7 @@ typedef struct l3_decode_options {
   // Bytes from a row of the output to the next, a multiple of the size of a sample; 0: packed. In
   // L3_CHW a plane has as many rows as the window, so planes are height * row_stride apart.
   size_t row_stride;
-  // An output of more pixels gives L3_OUTPUT_TOO_SMALL before memory is taken for it: 20 bytes of a
+  // An output of more pixels gives L3_TOO_MANY_PIXELS before memory is taken for it: 20 bytes of a
   // file can claim 65,536 pixels. Pixels of more than four channels count once more for each four.
   // 0: 2^28. The format's own limit is 2^31.
   uint64_t max_pixels;
@@ -210,7 +211,7 @@ typedef struct l3_output {
 // options: null for the defaults.
 // output: set, apart from struct_size; all 0 but bad_tile after an error.
 // Returns what l3_read_info() does; L3_INVALID_ARGUMENT also for a window that is not inside the
-//   image, a channel that it does not have and colors that it cannot have; L3_OUTPUT_TOO_SMALL for
+//   image, a channel that it does not have and colors that it cannot have; L3_TOO_MANY_PIXELS for
 //   more than max_pixels; L3_TYPE_TOO_NARROW as L3_FILL_BY_TYPE says.
 L3_API l3_status l3_decode_size(const void* file, size_t file_size,
                                 const l3_decode_options* options, l3_output* output);
@@ -222,7 +223,7 @@ L3_API l3_status l3_decode_size(const void* file, size_t file_size,
 //   not overlap the file.
 // pixels_size: how many bytes there are.
 // output: null, or set as by l3_decode_size(); a damaged tile sets bad_tile beside.
-// Returns what l3_decode_size() does; L3_OUTPUT_TOO_SMALL also if pixels_size is less than needed;
+// Returns what l3_decode_size() does; L3_OUTPUT_TOO_SMALL if pixels_size is less than needed;
 //   L3_INVALID_ARGUMENT for an address that is not aligned; for damaged tiles L3_TRUNCATED to
 //   L3_CHECKSUM_MISMATCH.
 // Takes up to 3 MiB a thread, and 12 MiB with more than four channels.

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <optional>
 #include <vector>
 
 #include "base/parallel.h"
@@ -14,10 +13,8 @@
 #include "format/image_view.h"
 #include "format/partial_file.h"
 #include "format/status.h"
+#include "output/request.h"
 #include "plan/group_plan.h"
-#include "plan/pixels.h"
-#include "plan/region.h"
-#include "plan/tensor_plan.h"
 
 namespace l3 {
 namespace {
@@ -29,9 +26,9 @@ static_assert(L3_UINT16 - L3_UINT8 == static_cast<int>(SampleType::kUint16) &&
 
 // Of this interface alone.
 constexpr Status kTypeTooNarrow = static_cast<Status>(L3_TYPE_TOO_NARROW);
+constexpr Status kTooManyPixels = static_cast<Status>(L3_TOO_MANY_PIXELS);
 
 constexpr uint32_t kMaxThreads = 1024;
-constexpr uint64_t kDefaultMaxPixels = uint64_t{1} << 28;
 constexpr uint32_t kDefaultEffort = 5;
 constexpr size_t kMaxStructBytes = 4096;
 
@@ -143,99 +140,66 @@ Status ReadInfo(Parse* parse, const void* file, size_t file_size, l3_info* info)
   return status;
 }
 
-// What becomes of a file: judged, and planned as the options say.
+// A file and the output that options ask of it.
 struct DecodePlan {
   unsigned threads;
   ImageView view;
   TensorPlan tensor;
-  uint32_t height_px, width_px;
-  uint64_t row_stride_bytes, plane_stride_bytes;  // a stride of planes, or 0
-  uint64_t bytes;
 };
 
-// Which channels, and of which type.
-Status PlanChannels(const l3_decode_options& options, const ImageInfo& info, TensorPlan* plan) {
-  ChosenChannels chosen;
+// False for options that no image fits.
+bool ReadRequest(const l3_decode_options& options, DecodeRequest* request) {
+  if (options.type > L3_INT64 || options.fill_range > L3_KEEP_NUMBERS ||
+      options.colors > L3_COLORS_GRAY_ALPHA || options.layout > L3_CHW ||
+      options.channel_count > kMaxImageChannels ||
+      (options.channels == nullptr) != (options.channel_count == 0)) {
+    return false;
+  }
+  const l3_window& window = options.window;
+  if ((window.left | window.top | window.width | window.height) != 0) {
+    request->window = {{window.left, window.width}, {window.top, window.height}};
+  }
+  request->colors = kColors[options.colors];
+  if (options.type != L3_AS_STORED) request->type = kTypes[options.type - L3_UINT8];
+  if (options.fill_range != L3_FILL_BY_TYPE) {
+    request->fills_range = options.fill_range == L3_FILL_RANGE;
+  }
+  if (options.layout == L3_CHW) request->layout = kChw;
+  request->row_stride_bytes = options.row_stride;
+  if (options.max_pixels != 0) request->max_pixels = options.max_pixels;
   const std::vector<int64_t> numbers(options.channels, options.channels + options.channel_count);
-  if (!ParseChannels(numbers, &chosen).empty() || FindMissing(info, chosen) >= 0) {
-    return Status::kInvalidArgument;
-  }
-  const OutputType type =
-      options.type == L3_AS_STORED ? StoredType(info) : kTypes[options.type - L3_UINT8];
-  std::optional<bool> fills_range;
-  if (options.fill_range != L3_FILL_BY_TYPE) fills_range = options.fill_range == L3_FILL_RANGE;
-  if (!RefuseType(info, type, fills_range).empty()) return kTypeTooNarrow;
-  if (!IsWide(info, chosen)) {
-    PlanPixels(info, kColors[options.colors], type, &plan->output, fills_range);
-  } else if (options.colors != L3_COLORS_AS_STORED) {
-    return Status::kInvalidArgument;
-  } else {
-    PlanWidePixels(info, chosen, type, plan, fills_range);
-  }
-  return Status::kOk;
-}
-
-// Where they go: strides, and the size of all.
-Status PlanMemory(const l3_decode_options& options, const Region& region, DecodePlan* plan) {
-  const bool planes = options.layout == L3_CHW;
-  const uint64_t width = plan->width_px;
-  const uint64_t height = plan->height_px;
-  const uint64_t channels = plan->tensor.channels();
-  const uint64_t item = OutputBytes(plan->tensor.output.type);
-  const uint64_t pixel = planes ? item : channels * item;
-  const uint64_t row_bytes = width * pixel;
-  const uint64_t row = options.row_stride == 0 ? row_bytes : options.row_stride;
-  const uint64_t rows = height * (planes ? channels : 1);
-  constexpr uint64_t kMost = INT64_MAX / kMaxChannels;
-  if (row < row_bytes || row % item != 0 || row > kMost / rows) return Status::kInvalidArgument;
-  plan->row_stride_bytes = row;
-  plan->plane_stride_bytes = planes ? row * height : 0;
-  plan->bytes = row * (rows - 1) + row_bytes;
-  const uint64_t channel = planes ? row * height : item;
-  const Strides strides = {static_cast<int64_t>(row), static_cast<int64_t>(pixel),
-                           static_cast<int64_t>(channel)};
-  plan->tensor.origin_bytes =
-      PlacePixels(plan->view.info, kAsStored, region, false, strides, &plan->tensor.output);
-  return Status::kOk;
+  return ParseChannels(numbers, &request->channels).empty();
 }
 
 Status PlanDecode(const void* file, size_t file_size, const l3_decode_options& options,
                   DecodePlan* plan) {
+  DecodeRequest request;
   if ((file == nullptr && file_size != 0) || !ReadThreads(options.threads, &plan->threads) ||
-      options.type > L3_INT64 || options.fill_range > L3_KEEP_NUMBERS ||
-      options.colors > L3_COLORS_GRAY_ALPHA || options.layout > L3_CHW ||
-      options.channel_count > kMaxImageChannels ||
-      (options.channels == nullptr) != (options.channel_count == 0)) {
+      !ReadRequest(options, &request)) {
     return Status::kInvalidArgument;
   }
-  Status status = ParseImage(BytesOf(file), file_size, &plan->view);
+  const Status status = ParseImage(BytesOf(file), file_size, &plan->view);
   if (status != Status::kOk) return status;
-  const Size image = ShownSize(plan->view.info, kAsStored);
-  const l3_window& window = options.window;
-  Region region = {{window.left, window.width}, {window.top, window.height}};
-  if ((window.left | window.top | window.width | window.height) == 0) region = WholeImage(image);
-  if (region.x.size_px == 0 || region.y.size_px == 0 || !IsInside(region, image)) {
-    return Status::kInvalidArgument;
+  switch (PlanOutput(request, plan->view.info, &plan->tensor)) {
+    case Misfit::kNone: break;
+    case Misfit::kType: return kTypeTooNarrow;
+    case Misfit::kPixels: return kTooManyPixels;
+    default: return Status::kInvalidArgument;
   }
-  plan->width_px = static_cast<uint32_t>(region.x.size_px);
-  plan->height_px = static_cast<uint32_t>(region.y.size_px);
-  status = PlanChannels(options, plan->view.info, &plan->tensor);
-  if (status != Status::kOk) return status;
-  // More than four channels count as so many images of four.
-  const uint64_t most = options.max_pixels == 0 ? kDefaultMaxPixels : options.max_pixels;
-  const uint64_t fours = CeilDiv(plan->tensor.channels(), kMaxChannels);
-  if (uint64_t{plan->width_px} * plan->height_px > most / fours) return Status::kOutputTooSmall;
-  return PlanMemory(options, region, plan);
+  const bool is_aligned = options.row_stride % OutputBytes(plan->tensor.output.type) == 0;
+  return is_aligned ? Status::kOk : Status::kInvalidArgument;
 }
 
-void SetOutput(const DecodePlan& plan, l3_output* output) {
-  output->height = plan.height_px;
-  output->width = plan.width_px;
-  output->channels = plan.tensor.channels();
-  output->type = NumberOf(plan.tensor.output.type);
-  output->bytes = plan.bytes;
-  output->row_stride = plan.row_stride_bytes;
-  output->plane_stride = plan.plane_stride_bytes;
+void SetOutput(const DecodePlan& plan, const l3_decode_options& options, l3_output* output) {
+  const bool is_planar = options.layout == L3_CHW;
+  const TensorPlan& tensor = plan.tensor;
+  output->height = static_cast<uint32_t>(tensor.shape[is_planar ? 1 : 0]);
+  output->width = static_cast<uint32_t>(tensor.shape[is_planar ? 2 : 1]);
+  output->channels = tensor.channels();
+  output->type = NumberOf(tensor.output.type);
+  output->bytes = tensor.bytes;
+  output->row_stride = static_cast<uint64_t>(tensor.stride(Axis::kHeight));
+  if (is_planar) output->plane_stride = static_cast<uint64_t>(tensor.stride(Axis::kChannel));
 }
 
 DecodeResult Decode(const DecodePlan& plan, void* pixels) {
@@ -243,7 +207,7 @@ DecodeResult Decode(const DecodePlan& plan, void* pixels) {
   const std::vector<GroupShare> shares = ShareOutput(plan.view, plan.tensor);
   // The file has changed since it was judged.
   if (shares.empty()) return {Status::kCorruptHeader, L3_NO_TILE};
-  const OutputPlan output = PlanWindow(shares, plan.tensor, pixels);
+  const OutputPlan output = PlaceOutput(shares, plan.tensor, pixels);
   CpuBatch work({{&plan.view, &shares, &output, 1}}, kTaskPixels);
   ParallelFor(work.task_count(), plan.threads, [&work](uint64_t task) { work.Run(task); });
   return work.Results()[0];
@@ -254,8 +218,8 @@ Status DecodeFile(const void* file, size_t file_size, const l3_decode_options& o
   DecodePlan plan = {};
   const Status status = PlanDecode(file, file_size, options, &plan);
   if (status != Status::kOk) return status;
-  if (output != nullptr) SetOutput(plan, output);
-  if (plan.bytes > pixels_size) return Status::kOutputTooSmall;
+  if (output != nullptr) SetOutput(plan, options, output);
+  if (plan.tensor.bytes > pixels_size) return Status::kOutputTooSmall;
   const size_t item = OutputBytes(plan.tensor.output.type);
   if (reinterpret_cast<uintptr_t>(pixels) % item != 0) return Status::kInvalidArgument;
   const DecodeResult result = Decode(plan, pixels);
@@ -326,6 +290,7 @@ const char* l3_version(void) {
 const char* l3_status_name(l3_status status) {
   if (status == L3_OUT_OF_MEMORY) return "kOutOfMemory";
   if (status == L3_TYPE_TOO_NARROW) return "kTypeTooNarrow";
+  if (status == L3_TOO_MANY_PIXELS) return "kTooManyPixels";
   return l3::StatusName(static_cast<l3::Status>(status));
 }
 
@@ -335,6 +300,7 @@ const char* l3_status_message(l3_status status) {
     return "the type cannot hold all values of the file's type: ask for a wider type, or set "
            "fill_range to L3_FILL_RANGE (rescale) or to L3_KEEP_NUMBERS (saturate)";
   }
+  if (status == L3_TOO_MANY_PIXELS) return "the output has more pixels than max_pixels allows";
   return l3::StatusMessage(static_cast<l3::Status>(status));
 }
 
@@ -355,7 +321,7 @@ l3_status l3_decode_size(const void* file, size_t file_size, const l3_decode_opt
     if (!l3::ReadStruct(options, &read)) return l3::Status::kInvalidArgument;
     l3::DecodePlan plan = {};
     const l3::Status status = l3::PlanDecode(file, file_size, read, &plan);
-    if (status == l3::Status::kOk) l3::SetOutput(plan, output);
+    if (status == l3::Status::kOk) l3::SetOutput(plan, read, output);
     return status;
   });
 }

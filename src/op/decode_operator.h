@@ -224,7 +224,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       const OutputPlan* const plans = plans_.data() + plans_.size();
       auto* window = static_cast<uint8_t*>(output.raw_mutable_tensor(i));
       for (const TensorPlan& plan : sample.plans) {
-        plans_.push_back(PlanWindow(sample.shares, plan, window));
+        plans_.push_back(PlaceOutput(sample.shares, plan, window));
         window += dali::volume(plan.shape) * OutputBytes(type_);
       }
       jobs_.push_back(

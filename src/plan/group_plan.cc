@@ -46,7 +46,8 @@ std::vector<GroupShare> ShareOutput(const ImageView& view, const TensorPlan& pla
   return shares;
 }
 
-OutputPlan PlanWindow(const std::vector<GroupShare>& shares, const TensorPlan& plan, void* tensor) {
+OutputPlan PlaceOutput(const std::vector<GroupShare>& shares, const TensorPlan& plan,
+                       void* tensor) {
   const OutputPlan window = plan.At(tensor);
   return plan.wide != nullptr && shares.size() == 1 ? shares[0].PlanOf(window) : window;
 }

@@ -15,6 +15,6 @@ namespace l3 {
 std::vector<GroupShare> ShareOutput(const ImageView& view, const TensorPlan& plan);
 
 // What becomes of a window in a tensor with memory, as a WindowJob has it.
-OutputPlan PlanWindow(const std::vector<GroupShare>& shares, const TensorPlan& plan, void* tensor);
+OutputPlan PlaceOutput(const std::vector<GroupShare>& shares, const TensorPlan& plan, void* tensor);
 
 }  // namespace l3

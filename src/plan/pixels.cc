@@ -175,11 +175,15 @@ const char* TypeName(OutputType type) {
   return kNames[static_cast<uint8_t>(type)];
 }
 
+bool AllowsType(const ImageInfo& info, OutputType type, std::optional<bool> fills_range) {
+  const bool must_fit = info.meaning == Meaning::kLabels || (info.is_signed() && !IsFloat(type));
+  return fills_range || !must_fit || HoldsSamples(info, type);
+}
+
 std::string RefuseType(const ImageInfo& info, OutputType type, std::optional<bool> fills_range,
                        const char* name) {
+  if (AllowsType(info, type, fills_range)) return "";
   const bool labels = info.meaning == Meaning::kLabels;
-  const bool must_fit = labels || (info.is_signed() && !IsFloat(type));
-  if (fills_range || !must_fit || HoldsSamples(info, type)) return "";
   const std::string asked = name == nullptr ? TypeName(type) : name;
   return std::string(" holds ") + TypeName(StoredType(info)) + (labels ? " labels" : " samples") +
          ", and " + asked +

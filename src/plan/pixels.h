@@ -32,9 +32,11 @@ bool IsWide(const ImageInfo& info, const ChosenChannels& chosen);
 // The name of a type in NumPy and PyTorch.
 const char* TypeName(OutputType type);
 
-// The second half of a sentence, behind the file's name: why nothing decides what becomes of
-// samples in `type`. That is so if labels may not fit, or signed samples an integer type, and the
-// caller gives no `fills_range`. Else empty. The sentence calls the type `name`, if there is one.
+// Whether it is clear what becomes of samples in `type`. It is not if labels may not fit, or signed
+// samples an integer type, and the caller gives no `fills_range`.
+bool AllowsType(const ImageInfo& info, OutputType type, std::optional<bool> fills_range);
+// If not, the second half of an error, behind the file's name, which calls the type `name`, if that
+// is given. Else empty.
 std::string RefuseType(const ImageInfo& info, OutputType type, std::optional<bool> fills_range,
                        const char* name = nullptr);
 

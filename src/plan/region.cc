@@ -13,7 +13,8 @@ constexpr double kMaxPlace = 1e15;
 bool IsPlace(double value) { return std::abs(value) <= kMaxPlace; }  // NaN is none
 
 bool IsInside(const Extent& extent, int64_t image_px) {
-  return extent.begin_px >= 0 && extent.size_px >= 0 && extent.end_px() <= image_px;
+  return extent.begin_px >= 0 && extent.size_px >= 0 &&
+         extent.size_px <= image_px - extent.begin_px;
 }
 
 Extent Trim(const Extent& extent, int64_t image_px) {

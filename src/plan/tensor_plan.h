@@ -16,6 +16,7 @@ enum class Axis : uint8_t { kHeight, kWidth, kChannel };
 // The axes of a tensor, the slowest first.
 using Layout = std::array<Axis, 3>;
 constexpr Layout kHwc = {Axis::kHeight, Axis::kWidth, Axis::kChannel};
+constexpr Layout kChw = {Axis::kChannel, Axis::kHeight, Axis::kWidth};
 
 // Channels of an output, each made from one of the image: more than an OutputPlan has, or chosen
 // ones. Lists of values have one for each channel, or one for all.
@@ -24,6 +25,9 @@ struct WideChannels {
   std::vector<float> subtract, multiply, fill;
 };
 
+// Bytes from a value of a tensor to the next, along each axis, in Axis' order.
+using Strides = std::array<int64_t, 3>;
+
 // An OutputPlan before its tensor has memory.
 struct TensorPlan {
   OutputPlan output;     // `data` is not set
@@ -31,19 +35,19 @@ struct TensorPlan {
   std::shared_ptr<const WideChannels> wide;
   int64_t origin_bytes;  // from the tensor's begin to `data`
   std::array<int64_t, 3> shape;
+  Strides strides;
+  uint64_t bytes;  // from the tensor's begin to its end
 
   OutputPlan At(void* tensor) const {
     OutputPlan placed = output;
     placed.data = static_cast<uint8_t*>(tensor) + origin_bytes;
     return placed;
   }
+  int64_t stride(Axis axis) const { return strides[static_cast<size_t>(axis)]; }
   uint32_t channels() const {
     return wide == nullptr ? output.channels : static_cast<uint32_t>(wide->source.size());
   }
 };
-
-// Bytes from a value of a tensor to the next, along each axis, in Axis' order.
-using Strides = std::array<int64_t, 3>;
 
 // Tensors of more pixels are refused.
 constexpr int64_t kMaxRegionPx = int64_t{1} << 31;

@@ -128,7 +128,7 @@ class DecodeBatch {
     for (const File& file : files_) {
       for (size_t i = file.begin; i < file.end; ++i) {
         void* const tensor = reinterpret_cast<void*>(addresses[i]);
-        outputs_.push_back(PlanWindow(file.shares, plans_[i], tensor));
+        outputs_.push_back(PlaceOutput(file.shares, plans_[i], tensor));
         if (row_strides) outputs_[i].y_stride_bytes = (*row_strides)[i];
       }
     }

@@ -27,6 +27,7 @@ from c_library import (
     OUT_OF_MEMORY,
     OUTPUT_TOO_SMALL,
     TRUNCATED,
+    TOO_MANY_PIXELS,
     TYPE_TOO_NARROW,
     Bytes,
     DecodeOptions,
@@ -160,7 +161,11 @@ def test_header_is_what_ctypes_calls() -> None:
         for i, name in enumerate(STATUS_NAMES)
     }
     ranges = {"L3_FILL_BY_TYPE": 0, "L3_FILL_RANGE": 1, "L3_KEEP_NUMBERS": 2}
-    others = {"L3_OUT_OF_MEMORY": OUT_OF_MEMORY, "L3_TYPE_TOO_NARROW": TYPE_TOO_NARROW}
+    others = {
+        "L3_OUT_OF_MEMORY": OUT_OF_MEMORY,
+        "L3_TYPE_TOO_NARROW": TYPE_TOO_NARROW,
+        "L3_TOO_MANY_PIXELS": TOO_MANY_PIXELS,
+    }
     assert numbers == types | codings | layouts | colors | ranges | statuses | others
 
 
@@ -175,8 +180,9 @@ def test_statuses_have_names_and_messages() -> None:
     assert [lib.l3_status_name(i).decode() for i in range(10)] == list(STATUS_NAMES)
     assert lib.l3_status_name(1000) == b"kOutOfMemory"
     assert lib.l3_status_name(1001) == b"kTypeTooNarrow"
-    assert len({lib.l3_status_message(i) for i in [*range(10), 1000, 1001]}) == 12
-    for number in (10, 999, 1002, 0xFFFFFFFF):
+    assert lib.l3_status_name(1002) == b"kTooManyPixels"
+    assert len({lib.l3_status_message(i) for i in [*range(10), 1000, 1001, 1002]}) == 13
+    for number in (10, 999, 1003, 0xFFFFFFFF):
         assert lib.l3_status_name(number) == lib.l3_status_message(number) == b"unknown status"
 
 
@@ -341,16 +347,16 @@ def test_more_pixels_than_the_limit() -> None:
     data = l3dali.encode(_image(3, "uint8"))
     assert decode(data, options_of(max_pixels=70 * 90)).status == OK
     refused = decode(data, options_of(max_pixels=70 * 90 - 1))
-    assert refused.status == OUTPUT_TOO_SMALL
+    assert refused.status == TOO_MANY_PIXELS
     assert decode(data, options_of(max_pixels=2050, window=Window(*WINDOW))).status == OK
     wide = l3dali.encode(_image(13, "uint8"))
     assert decode(wide, options_of(max_pixels=4 * 70 * 90)).status == OK
-    assert decode(wide, options_of(max_pixels=4 * 70 * 90 - 1)).status == OUTPUT_TOO_SMALL
+    assert decode(wide, options_of(max_pixels=4 * 70 * 90 - 1)).status == TOO_MANY_PIXELS
 
 
 def test_the_usual_limit_is_that_of_python() -> None:
     rows = l3dali.codec.DEFAULT_MAX_PIXELS // 2**16
-    for tiles, status in [(rows, OK), (rows + 1, OUTPUT_TOO_SMALL)]:
+    for tiles, status in [(rows, OK), (rows + 1, TOO_MANY_PIXELS)]:
         stream = Stream(256, 256 * tiles, tile_width_log2=8, tile_height_log2=8)
         stream.payloads = [constant_tile([1])] * tiles
         data, output = stream.to_bytes(), Output()

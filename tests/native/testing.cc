@@ -66,7 +66,7 @@ DecodeResult DecodeGroups(uint32_t engine, const l3::ImageView& view, const l3::
                           uint64_t* decoded_tiles) {
   const std::vector<l3::GroupShare> shares = l3::ShareOutput(view, plan);
   if (shares.empty()) return {Status::kCorruptHeader, 0};
-  const l3::OutputPlan output = PlanWindow(shares, plan, tensor);
+  const l3::OutputPlan output = PlaceOutput(shares, plan, tensor);
   const l3::WindowJob job = {&view, &shares, &output, 1};
   DecodeResult first{Status::kOk, 0};
   if (const l3::GpuLimits* gpu = EmulatedGpuOf(engine)) {
@@ -393,7 +393,7 @@ uint64_t l3_test_uploaded_bytes(const uint8_t* data, size_t size, const L3TestPl
       if (!view.is_group()) {
         const l3::TensorPlan wide = ToWidePlan(*plan, samples[0].plan);
         const std::vector<l3::GroupShare> shares = l3::ShareOutput(view, wide);
-        const l3::OutputPlan output = PlanWindow(shares, wide, nullptr);
+        const l3::OutputPlan output = PlaceOutput(shares, wide, nullptr);
         const l3::WindowJob job = {&view, &shares, &output, 1};
         samples.clear();
         for (size_t g = 0; g < shares.size(); ++g) {

@@ -18,6 +18,7 @@ BELOW = {
     "src/format": {"src/base"},
     "src/core": {"src/base", "src/format"},
     "src/plan": {"src/base", "src/format", "src/core"},
+    "src/output": {"src/base", "src/format", "src/core", "src/plan"},
     "src/cpu": {"src/base", "src/format", "src/core"},
     "src/cuda/kernels": {"src/base", "src/format", "src/core"},
     "src/cuda/engine": {"src/base", "src/format", "src/core", "src/cuda/kernels"},
