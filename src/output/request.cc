@@ -64,6 +64,11 @@ Misfit PlanWindow(const DecodeRequest& request, const ImageInfo& info, TensorPla
   return Misfit::kNone;
 }
 
+uint32_t OutputChannels(const DecodeRequest& request, const ImageInfo& info) {
+  return request.channels.empty() ? OutputChannels(info, request.colors)
+                                  : static_cast<uint32_t>(request.channels.size());
+}
+
 Misfit PlanOutput(const DecodeRequest& request, const ImageInfo& info, TensorPlan* plan) {
   const Misfit misfit = PlanImage(request, info, plan);
   return misfit != Misfit::kNone ? misfit : PlanWindow(request, info, plan);

@@ -46,6 +46,9 @@ Misfit PlanWindow(const DecodeRequest& request, const ImageInfo& info, TensorPla
 // Both, for one window.
 Misfit PlanOutput(const DecodeRequest& request, const ImageInfo& info, TensorPlan* plan);
 
+// How many channels the output has, or would have if the request fitted the image.
+uint32_t OutputChannels(const DecodeRequest& request, const ImageInfo& info);
+
 // How often `max_pixels` counts a pixel of so many channels: once for each four.
 inline uint64_t PixelCost(uint32_t channels) { return CeilDiv(channels, kMaxChannels); }
 

@@ -17,10 +17,8 @@
 #include "core/output.h"
 #include "core/tile.h"
 #include "format/image_view.h"
+#include "output/request.h"
 #include "plan/group_plan.h"
-#include "plan/pixels.h"
-#include "plan/region.h"
-#include "plan/tensor_plan.h"
 #include "python/errors.h"
 
 namespace l3 {
@@ -33,18 +31,6 @@ inline OutputType OutputTypeOf(const std::string& name) {
   throw py::value_error("no type of outputs: " + name);
 }
 
-// What becomes of every image of a batch.
-struct DecodeOptions {
-  Colors colors;
-  ChosenChannels channels;         // none: all, in order
-  std::optional<OutputType> type;  // none: the stored one
-  bool channels_first;
-  uint64_t max_pixels;  // of an output, of up to four channels each
-  bool names_items;     // in errors
-  std::optional<bool> fills_range;  // as PlanPixels() takes it
-  bool is_bfloat16;  // the caller rounds values of `type`, float32, to that
-};
-
 // Holds the items while it lives. Two threads must not use it at once.
 class DecodeBatch {
  public:
@@ -55,8 +41,8 @@ class DecodeBatch {
   // what a handler of a signal raises. Items that are the same bytes as the one before are windows
   // of one file, which is judged once.
   DecodeBatch(const std::vector<py::buffer>& items, const std::vector<MaybeWindow>& windows,
-              const DecodeOptions& options)
-      : names_items_(options.names_items) {
+              const DecodeRequest& request, bool names_items, bool is_bfloat16)
+      : names_items_(names_items), is_bfloat16_(is_bfloat16), request_(request) {
     if (items.size() != windows.size()) throw py::value_error("a window for each item");
     for (size_t i = 0; i < items.size(); ++i) {
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
@@ -70,7 +56,7 @@ class DecodeBatch {
         ImageView& view = views_.emplace_back();
         RequireParsed(ParseImage(bytes.data(), bytes.size(), &view), bytes, view, IndexOf(i));
       }
-      PlanItem(i, windows[i], options);
+      PlanItem(i, windows[i]);
       if (shares_file_[i]) {
         files_.back().end = i + 1;
         continue;
@@ -111,10 +97,7 @@ class DecodeBatch {
   // How many bytes each output has, packed.
   std::vector<size_t> output_bytes() const {
     std::vector<size_t> sizes;
-    for (const TensorPlan& plan : plans_) {
-      const int64_t values = plan.shape[0] * plan.shape[1] * plan.shape[2];
-      sizes.push_back(static_cast<size_t>(values) * OutputBytes(plan.output.type));
-    }
+    for (const TensorPlan& plan : plans_) sizes.push_back(static_cast<size_t>(plan.bytes));
     return sizes;
   }
 
@@ -155,77 +138,61 @@ class DecodeBatch {
     return names_items_ ? std::optional<size_t>(item) : std::nullopt;
   }
 
-  void PlanItem(size_t i, const MaybeWindow& window, const DecodeOptions& options) {
-    constexpr Layout kChw = {Axis::kChannel, Axis::kHeight, Axis::kWidth};
-    const ImageInfo& info = views_[i].info;
-    const Size image = ShownSize(info, kAsStored);
-    Region region = WholeImage(image);
-    const std::string image_size =
-        std::to_string(info.width_px) + " x " + std::to_string(info.height_px) + " pixels";
+  void PlanItem(size_t i, const MaybeWindow& window) {
+    request_.window.reset();
     if (window) {
       const auto [top, left, height, width] = *window;
-      // Judged before sums of them are made.
-      if (top > image.height_px || left > image.width_px || height > image.height_px ||
-          width > image.width_px || !IsInside({{left, width}, {top, height}}, image)) {
-        ThrowL3Error(Status::kInvalidArgument,
-                     "the window of " + std::to_string(height) + " rows from " +
-                         std::to_string(top) + " and " + std::to_string(width) + " columns from " +
-                         std::to_string(left) + " is not inside the image of " + image_size +
-                         " (width x height)",
-                     IndexOf(i));
-      }
-      region = {{left, width}, {top, height}};
+      request_.window = {{left, width}, {top, height}};
     }
-    const uint64_t pixels =
-        static_cast<uint64_t>(region.x.size_px) * static_cast<uint64_t>(region.y.size_px);
+    const ImageInfo& info = views_[i].info;
     // Windows of a file have its channels in common.
     TensorPlan& plan = plans_.emplace_back(shares_file_[i] ? plans_[i - 1] : TensorPlan{});
-    if (!shares_file_[i]) PlanChannels(i, options, &plan);
-    // More than four channels count as so many images of four.
-    const uint64_t fours = CeilDiv(plan.channels(), kMaxChannels);
-    if (pixels > options.max_pixels / fours) {
-      const std::string times = fours == 1 ? "" : " x " + std::to_string(plan.channels()) + " / 4";
-      ThrowL3Error(Status::kOutputTooSmall,
-                   std::to_string(region.x.size_px) + " x " + std::to_string(region.y.size_px) +
-                       times + " pixels are more than the limit of " +
-                       std::to_string(options.max_pixels) +
-                       "; max_pixels, in the command --max-pixels, raises it",
-                   IndexOf(i));
-    }
-    PlanTensor(info, kAsStored, region, false, options.channels_first ? kChw : kHwc, &plan);
+    Misfit misfit =
+        shares_file_[i] ? PlanWindow(request_, info, &plan) : PlanOutput(request_, info, &plan);
+    if (is_bfloat16_ && !AllowsType(info, kBfloat16, request_.fills_range)) misfit = Misfit::kType;
+    if (misfit == Misfit::kNone) return;
+    ThrowL3Error(misfit == Misfit::kPixels ? Status::kOutputTooSmall : Status::kInvalidArgument,
+                 Explain(misfit, info), IndexOf(i));
   }
 
-  void PlanChannels(size_t i, const DecodeOptions& options, TensorPlan* plan) {
-    const ImageInfo& info = views_[i].info;
-    const OutputType type = options.type.value_or(StoredType(info));
-    // bfloat16 has the integers up to 256: those of all samples that float16 has, too.
-    const std::string refusal =
-        options.is_bfloat16 ? RefuseType(info, OutputType::kF16, options.fills_range, "bfloat16")
-                            : RefuseType(info, type, options.fills_range);
-    if (!refusal.empty()) {
-      ThrowL3Error(Status::kInvalidArgument, "the image" + refusal, IndexOf(i));
-    }
-    if (!IsWide(info, options.channels)) {
-      return PlanPixels(info, options.colors, type, &plan->output, options.fills_range);
-    }
+  // Why the request does not fit an image.
+  std::string Explain(Misfit misfit, const ImageInfo& info) const {
     const std::string count = std::to_string(info.channels);
-    if (options.colors != Colors::kStored) {
-      ThrowL3Error(Status::kInvalidArgument,
-                   "colors are made of images of up to 4 channels, all of them, and this one has " +
-                       count + "; decode them as stored",
-                   IndexOf(i));
+    const Region window = request_.window.value_or(WholeImage(ShownSize(info, kAsStored)));
+    const std::string width = std::to_string(window.x.size_px);
+    const std::string height = std::to_string(window.y.size_px);
+    switch (misfit) {
+      case Misfit::kType:
+        return "the image" + (is_bfloat16_
+                                  ? RefuseType(info, kBfloat16, request_.fills_range, "bfloat16")
+                                  : RefuseType(info, *request_.type, request_.fills_range));
+      case Misfit::kColors:
+        return "colors are made of images of up to 4 channels, all of them, and this one has " +
+               count + "; decode them as stored";
+      case Misfit::kChannel:
+        return "channel " + std::to_string(FindMissing(info, request_.channels)) +
+               " is asked for, and the image has " + count + ", numbered from 0";
+      case Misfit::kPixels: {
+        const uint32_t channels = OutputChannels(request_, info);
+        return width + " x " + height +
+               (PixelCost(channels) == 1 ? "" : " x " + std::to_string(channels) + " / 4") +
+               " pixels are more than the limit of " + std::to_string(request_.max_pixels) +
+               "; max_pixels, in the command --max-pixels, raises it";
+      }
+      default:
+        return "the window of " + height + " rows from " + std::to_string(window.y.begin_px) +
+               " and " + width + " columns from " + std::to_string(window.x.begin_px) +
+               " is not inside the image of " + std::to_string(info.width_px) + " x " +
+               std::to_string(info.height_px) + " pixels (width x height)";
     }
-    const int32_t missing = FindMissing(info, options.channels);
-    if (missing >= 0) {
-      ThrowL3Error(Status::kInvalidArgument,
-                   "channel " + std::to_string(missing) + " is asked for, and the image has " +
-                       count + ", numbered from 0",
-                   IndexOf(i));
-    }
-    PlanWidePixels(info, options.channels, type, plan, options.fills_range);
   }
 
-  const bool names_items_;
+  // The integers up to 256, those of all samples that float16 has, are values of bfloat16, too.
+  static constexpr OutputType kBfloat16 = OutputType::kF16;
+
+  const bool names_items_;  // in errors
+  const bool is_bfloat16_;  // the caller rounds values, float32, to that
+  DecodeRequest request_;   // of the item that is planned
   std::deque<BufferBytes> bytes_;
   std::vector<ImageView> views_;
   std::vector<bool> shares_file_;
@@ -241,14 +208,17 @@ inline py::class_<DecodeBatch> BindDecodeBatch(py::module_& m) {
                        const std::string& colors, const std::optional<std::string>& dtype,
                        bool channels_first, uint64_t max_pixels, bool names_items,
                        const std::vector<int64_t>& channels, std::optional<bool> fills_range) {
-    DecodeOptions options = {Colors::kStored, {},          std::nullopt, channels_first,
-                             max_pixels,      names_items, fills_range,  dtype == "bfloat16"};
-    const std::string wrong = ParseChannels(channels, &options.channels);
+    DecodeRequest request;
+    const std::string wrong = ParseChannels(channels, &request.channels);
     if (!wrong.empty()) throw py::value_error(wrong);
-    if (colors == "RGB") options.colors = Colors::kRgb;
-    if (colors == "GRAY") options.colors = Colors::kGray;
-    if (dtype) options.type = OutputTypeOf(options.is_bfloat16 ? "float32" : *dtype);
-    return std::make_unique<DecodeBatch>(items, windows, options);
+    if (colors == "RGB") request.colors = Colors::kRgb;
+    if (colors == "GRAY") request.colors = Colors::kGray;
+    const bool is_bfloat16 = dtype == "bfloat16";
+    if (dtype) request.type = OutputTypeOf(is_bfloat16 ? "float32" : *dtype);
+    request.fills_range = fills_range;
+    if (channels_first) request.layout = kChw;
+    request.max_pixels = max_pixels;
+    return std::make_unique<DecodeBatch>(items, windows, request, names_items, is_bfloat16);
   };
   return py::class_<DecodeBatch>(m, "DecodeBatch", py::module_local())
       .def(py::init(make), py::arg("items"), py::kw_only(), py::arg("windows"), py::arg("colors"),
