@@ -113,7 +113,7 @@ the second epoch on.)code",
 2^31. A file of 655 KB can claim 2^31 pixels, 16 GiB: this bounds the memory that a file
 which nobody knows can take. A window counts, not the image that it is cut from. A sample with more is
 an error, or as ``on_error`` says.)code",
-                    int64_t{1} << 28)
+                    static_cast<int64_t>(l3::kDefaultMaxPixels))
     .AddOptionalArg("on_error", R"code(What becomes of a sample that is damaged, no L3 image, or
 not what the other arguments ask for.
 

@@ -1,11 +1,9 @@
 #include "nvimgcodec/image_request.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 
-#include "plan/pixels.h"
-#include "plan/region.h"
+#include "output/request.h"
 
 namespace l3 {
 namespace {
@@ -26,7 +24,6 @@ std::optional<OutputType> ToOutputType(nvimgcodecSampleDataType_t type) {
 
 // The buffer as a whole: its planes are alike, and lie one after the other.
 struct Buffer {
-  const nvimgcodecImagePlaneInfo_t& plane;
   bool is_planar;
   uint32_t channels;
 };
@@ -48,33 +45,33 @@ bool IsForeign(nvimgcodecColorSpec_t spec) {
          spec == NVIMGCODEC_COLORSPEC_YCCK || spec == NVIMGCODEC_COLORSPEC_PALETTE;
 }
 
-nvimgcodecProcessingStatus_t PlanColors(const ImageInfo& info, const nvimgcodecImageInfo_t& request,
-                                        const Buffer& buffer, Colors* colors) {
+nvimgcodecProcessingStatus_t ReadColors(const ImageInfo& info, const nvimgcodecImageInfo_t& image,
+                                        const Buffer& buffer, DecodeRequest* request) {
   bool is_planar = false;
-  switch (request.sample_format) {
+  switch (image.sample_format) {
     case NVIMGCODEC_SAMPLEFORMAT_P_UNCHANGED: is_planar = true; [[fallthrough]];
     case NVIMGCODEC_SAMPLEFORMAT_I_UNCHANGED: {
-      if (IsForeign(request.color_spec)) {
+      if (IsForeign(image.color_spec)) {
         return NVIMGCODEC_PROCESSING_STATUS_COLOR_SPEC_UNSUPPORTED;
       }
-      const auto unchanged = UnchangedColors(info, request.color_spec, buffer.channels);
+      const auto unchanged = UnchangedColors(info, image.color_spec, buffer.channels);
       if (!unchanged) return NVIMGCODEC_PROCESSING_STATUS_NUM_CHANNELS_UNSUPPORTED;
-      *colors = *unchanged;
+      request->colors = *unchanged;
       break;
     }
     case NVIMGCODEC_SAMPLEFORMAT_P_Y: is_planar = true; [[fallthrough]];
-    case NVIMGCODEC_SAMPLEFORMAT_I_Y: *colors = Colors::kGray; break;
+    case NVIMGCODEC_SAMPLEFORMAT_I_Y: request->colors = Colors::kGray; break;
     case NVIMGCODEC_SAMPLEFORMAT_P_YA: is_planar = true; [[fallthrough]];
-    case NVIMGCODEC_SAMPLEFORMAT_I_YA: *colors = Colors::kGrayAlpha; break;
+    case NVIMGCODEC_SAMPLEFORMAT_I_YA: request->colors = Colors::kGrayAlpha; break;
     case NVIMGCODEC_SAMPLEFORMAT_P_RGB: is_planar = true; [[fallthrough]];
-    case NVIMGCODEC_SAMPLEFORMAT_I_RGB: *colors = Colors::kRgb; break;
+    case NVIMGCODEC_SAMPLEFORMAT_I_RGB: request->colors = Colors::kRgb; break;
     case NVIMGCODEC_SAMPLEFORMAT_P_BGR: is_planar = true; [[fallthrough]];
-    case NVIMGCODEC_SAMPLEFORMAT_I_BGR: *colors = Colors::kBgr; break;
+    case NVIMGCODEC_SAMPLEFORMAT_I_BGR: request->colors = Colors::kBgr; break;
     case NVIMGCODEC_SAMPLEFORMAT_P_RGBA: is_planar = true; [[fallthrough]];
-    case NVIMGCODEC_SAMPLEFORMAT_I_RGBA: *colors = Colors::kRgbAlpha; break;
+    case NVIMGCODEC_SAMPLEFORMAT_I_RGBA: request->colors = Colors::kRgbAlpha; break;
     default: return NVIMGCODEC_PROCESSING_STATUS_SAMPLE_FORMAT_UNSUPPORTED;
   }
-  if (buffer.channels != OutputChannels(info, *colors)) {
+  if (buffer.channels != OutputChannels(*request, info)) {
     return NVIMGCODEC_PROCESSING_STATUS_NUM_CHANNELS_UNSUPPORTED;
   }
   const bool has_one_channel = buffer.channels == 1;  // planar and interleaved alike
@@ -100,26 +97,18 @@ float FillSample(const nvimgcodecRegion_t& region, uint32_t channel) {
   }
 }
 
-// Sets the region and, of one that reaches out of the image, the fill.
-nvimgcodecProcessingStatus_t PlanRegion(const Size& image, const nvimgcodecCodeStreamView_t* view,
-                                        Region* region, OutputPlan* output) {
-  *region = WholeImage(image);
+// Sets the window and, for one that reaches out of the image, the fill.
+nvimgcodecProcessingStatus_t ReadWindow(const nvimgcodecCodeStreamView_t* view, uint32_t channels,
+                                        DecodeRequest* request) {
   if (view == nullptr) return NVIMGCODEC_PROCESSING_STATUS_SUCCESS;
   if (view->image_idx != 0) return NVIMGCODEC_PROCESSING_STATUS_NUM_IMAGES_UNSUPPORTED;
   const nvimgcodecRegion_t& asked = view->region;
   if (asked.ndim == 0) return NVIMGCODEC_PROCESSING_STATUS_SUCCESS;
-  if (asked.ndim != 2 || asked.end[0] <= asked.start[0] || asked.end[1] <= asked.start[1]) {
-    return NVIMGCODEC_PROCESSING_STATUS_ROI_UNSUPPORTED;
-  }
-  region->y = {asked.start[0], int64_t{asked.end[0]} - asked.start[0]};
-  region->x = {asked.start[1], int64_t{asked.end[1]} - asked.start[1]};
-  if (IsInside(*region, image)) return NVIMGCODEC_PROCESSING_STATUS_SUCCESS;
-  const bool has_fill = std::count(output->source, output->source + output->channels,
-                                   kFillChannel) != 0;  // of alpha: there is one fill a channel
-  if (asked.out_of_bounds_policy != NVIMGCODEC_OUT_OF_BOUNDS_POLICY_CONSTANT || has_fill) {
-    return NVIMGCODEC_PROCESSING_STATUS_ROI_UNSUPPORTED;
-  }
-  for (uint32_t c = 0; c < output->channels; ++c) output->fill[c] = FillSample(asked, c);
+  if (asked.ndim != 2) return NVIMGCODEC_PROCESSING_STATUS_ROI_UNSUPPORTED;
+  request->window = {{asked.start[1], int64_t{asked.end[1]} - asked.start[1]},
+                     {asked.start[0], int64_t{asked.end[0]} - asked.start[0]}};
+  request->pads = asked.out_of_bounds_policy == NVIMGCODEC_OUT_OF_BOUNDS_POLICY_CONSTANT;
+  for (uint32_t c = 0; c < channels; ++c) request->fill.push_back(FillSample(asked, c));
   return NVIMGCODEC_PROCESSING_STATUS_SUCCESS;
 }
 
@@ -149,50 +138,41 @@ nvimgcodecOrientation_t ToNvimgcodec(const Orientation& orientation) {
 }
 
 nvimgcodecProcessingStatus_t PlanRequest(const ImageInfo& info, const Orientation& orientation,
-                                         const nvimgcodecImageInfo_t& request,
+                                         const nvimgcodecImageInfo_t& image,
                                          const nvimgcodecCodeStreamView_t* view, TensorPlan* plan) {
-  if (request.num_planes == 0 || request.num_planes > kMaxChannels || !HasEqualPlanes(request)) {
+  if (image.num_planes == 0 || image.num_planes > kMaxChannels || !HasEqualPlanes(image)) {
     return NVIMGCODEC_PROCESSING_STATUS_NUM_PLANES_UNSUPPORTED;
   }
-  const nvimgcodecImagePlaneInfo_t& plane = request.plane_info[0];
-  if (request.num_planes > 1 && plane.num_channels != 1) {
+  const nvimgcodecImagePlaneInfo_t& plane = image.plane_info[0];
+  if (image.num_planes > 1 && plane.num_channels != 1) {
     return NVIMGCODEC_PROCESSING_STATUS_NUM_CHANNELS_UNSUPPORTED;
   }
-  const Buffer buffer = {plane, request.num_planes > 1,
-                         std::max(request.num_planes, plane.num_channels)};
-  Colors colors;
-  nvimgcodecProcessingStatus_t status = PlanColors(info, request, buffer, &colors);
+  const Buffer buffer = {image.num_planes > 1, std::max(image.num_planes, plane.num_channels)};
+  DecodeRequest request;
+  nvimgcodecProcessingStatus_t status = ReadColors(info, image, buffer, &request);
   if (status != NVIMGCODEC_PROCESSING_STATUS_SUCCESS) return status;
-
-  const std::optional<OutputType> type = ToOutputType(plane.sample_type);
-  if (!type || (plane.precision != 0 && plane.precision != OutputBytes(*type) * 8)) {
+  request.type = ToOutputType(plane.sample_type);
+  if (!request.type ||
+      (plane.precision != 0 && plane.precision != OutputBytes(*request.type) * 8)) {
     return NVIMGCODEC_PROCESSING_STATUS_SAMPLE_TYPE_UNSUPPORTED;
   }
-  OutputPlan* output = &plan->output;
-  *output = OutputPlan{};
-  PlanPixels(info, colors, *type, output, true);
-
-  Region region;
-  status = PlanRegion(ShownSize(info, orientation), view, &region, output);
+  request.fills_range = true;
+  status = ReadWindow(view, buffer.channels, &request);
   if (status != NVIMGCODEC_PROCESSING_STATUS_SUCCESS) return status;
-  if (region.x.size_px != plane.width || region.y.size_px != plane.height ||
-      region.x.size_px > kMaxRegionPx / region.y.size_px) {
-    return NVIMGCODEC_PROCESSING_STATUS_RESOLUTION_UNSUPPORTED;
+  request.orientation = orientation;
+  if (buffer.is_planar) request.layout = kChw;
+  request.row_stride_bytes = plane.row_stride;
+  request.max_pixels = kMaxPixels;
+  switch (PlanOutput(request, info, plan)) {
+    case Misfit::kNone: break;
+    case Misfit::kWindow: return NVIMGCODEC_PROCESSING_STATUS_ROI_UNSUPPORTED;
+    default: return NVIMGCODEC_PROCESSING_STATUS_RESOLUTION_UNSUPPORTED;
   }
-
-  const auto value_bytes = static_cast<int64_t>(OutputBytes(*type));
-  const int64_t pixel_bytes = value_bytes * plane.num_channels;
-  const auto row_bytes = static_cast<uint64_t>(pixel_bytes * region.x.size_px);
-  constexpr uint64_t kMostRowBytes = std::numeric_limits<int64_t>::max() >> 32;
-  if (plane.row_stride < row_bytes || plane.row_stride > kMostRowBytes) {
-    return NVIMGCODEC_PROCESSING_STATUS_RESOLUTION_UNSUPPORTED;
-  }
-  const auto row_stride = static_cast<int64_t>(plane.row_stride);
-  const int64_t channel_bytes = buffer.is_planar ? row_stride * plane.height : value_bytes;
-  plan->origin_bytes = PlacePixels(info, orientation, region, false,
-                                   {row_stride, pixel_bytes, channel_bytes}, output);
-  plan->shape = {region.y.size_px, region.x.size_px, output->channels};
-  return NVIMGCODEC_PROCESSING_STATUS_SUCCESS;
+  const size_t height_axis = buffer.is_planar ? 1 : 0;
+  const bool fits = plan->shape[height_axis] == plane.height &&
+                    plan->shape[height_axis + 1] == plane.width && plane.row_stride != 0;
+  return fits ? NVIMGCODEC_PROCESSING_STATUS_SUCCESS
+              : NVIMGCODEC_PROCESSING_STATUS_RESOLUTION_UNSUPPORTED;
 }
 
 bool IsAligned(const nvimgcodecImageInfo_t& request, OutputType type) {

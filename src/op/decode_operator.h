@@ -20,11 +20,8 @@
 #include "op/decode_job.h"
 #include "op/decode_times.h"
 #include "op/failures.h"
+#include "output/request.h"
 #include "plan/group_plan.h"
-#include "plan/orientation.h"
-#include "plan/pixels.h"
-#include "plan/region.h"
-#include "plan/tensor_plan.h"
 
 namespace l3 {
 
@@ -86,36 +83,35 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
  public:
   explicit DecodeOperator(const dali::OpSpec& spec)
       : dali::StatelessOperator<typename Backend::DaliBackend>(spec),
-        colors_(ParseColors(spec.GetArgument<dali::DALIImageType>("output_type"))),
         backend_(spec),
         failures_(spec),
         clock_(spec.GetArgument<int64_t>("_times"), Backend::kPlace),
         adjust_orientation_(spec.GetArgument<bool>("adjust_orientation")),
-        return_status_(spec.GetArgument<bool>("return_status")),
-        max_pixels_(spec.GetArgument<int64_t>("max_pixels")) {
-    DALI_ENFORCE(max_pixels_ >= 1 && max_pixels_ <= static_cast<int64_t>(kMaxPixels),
-                 dali::make_string("`max_pixels` is 1 to 2^31, got ", max_pixels_, "."));
+        return_status_(spec.GetArgument<bool>("return_status")) {
+    const int64_t max_pixels = spec.GetArgument<int64_t>("max_pixels");
+    DALI_ENFORCE(max_pixels >= 1 && max_pixels <= static_cast<int64_t>(kMaxPixels),
+                 dali::make_string("`max_pixels` is 1 to 2^31, got ", max_pixels, "."));
+    request_.max_pixels = static_cast<uint64_t>(max_pixels);
+    request_.colors = ParseColors(spec.GetArgument<dali::DALIImageType>("output_type"));
     std::vector<int> channels;
     if (spec.TryGetRepeatedArgument(channels, "channels")) {
-      const std::string wrong = ParseChannels({channels.begin(), channels.end()}, &channels_);
+      const std::string wrong =
+          ParseChannels({channels.begin(), channels.end()}, &request_.channels);
       DALI_ENFORCE(!channels.empty() && wrong.empty(),
                    dali::make_string("`channels` is a list of different numbers",
                                      wrong.empty() ? "" : ": ", wrong, "."));
-      DALI_ENFORCE(colors_ == Colors::kStored,
+      DALI_ENFORCE(request_.colors == Colors::kStored,
                    "`channels` are those of the file: they need the `output_type` ANY_DATA.");
     }
     dali::DALIDataType dtype;
     has_type_ = spec.TryGetArgument(dtype, "dtype");
     if (has_type_) type_ = ParseType(dtype);
     bool fill_range;
-    if (spec.TryGetArgument(fill_range, "fill_range")) fill_range_ = fill_range;
+    if (spec.TryGetArgument(fill_range, "fill_range")) request_.fills_range = fill_range;
   }
 
  protected:
   using Input = dali::TensorList<dali::CPUBackend>;
-
-  // What of a region lies outside of the image.
-  enum class Outside { kError, kPad, kTrim };
 
   // Reads the arguments of a batch that are read at once. Called first.
   virtual void Acquire(const dali::Workspace&) {}
@@ -129,7 +125,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   virtual Size GetRegions(const dali::Workspace& ws, int sample, const Size& image, bool failed,
                           std::vector<Region>* regions, std::string* misfit) {
     Region region = GetRegion(ws, sample, image, failed, misfit);
-    if (outside_ == Outside::kTrim) region = Trim(region, image);
+    if (trims_) region = Trim(region, image);
     regions->push_back(region);
     return {region.x.size_px, region.y.size_px};
   }
@@ -140,43 +136,11 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   virtual const char* TypeAdvice() const {
     return " (photographs of 8 and of 16 bits need `fill_range=True` with it)";
   }
-  // May change the channels of a sample that does not fit to what would.
-  virtual void PlanSamplePixels(const dali::Workspace& ws, int sample, bool, ImageInfo* info,
-                                TensorPlan* plan, std::string* misfit) {
-    RequireType(ws, sample, *info, misfit);
-    if (MakesColors(ws, sample, info, misfit)) {
-      return PlanPixels(*info, colors_, type_, &plan->output, fill_range_);
-    }
-    PlanWidePixels(*info, channels_, type_, plan, fill_range_);
-  }
-
-  // Whether a sample is planned by colors; if not, by channels. The string gets the reason if it
-  // lacks what is asked for.
-  bool MakesColors(const dali::Workspace& ws, int sample, ImageInfo* info,
-                   std::string* misfit) const {
-    if (!IsWide(*info, channels_)) return true;
-    const int32_t missing = FindMissing(*info, channels_);
-    if (missing >= 0 && misfit->empty()) {
-      *misfit = dali::make_string("`channels` has ", missing, ", and ", Name(ws, sample), " has ",
-                                  info->channels, " channels, numbered from 0.");
-    }
-    if (colors_ == Colors::kStored) return false;
-    if (misfit->empty()) {
-      *misfit = dali::make_string(Name(ws, sample), " has ", info->channels,
-                                  " channels, and colors are made of up to 4: use the "
-                                  "`output_type` ANY_DATA, and `channels` for some of them.");
-    }
-    info->channels = 3;
-    return true;
-  }
-
-  // The string gets the reason if nothing decides what `dtype` makes of a sample's numbers.
-  void RequireType(const dali::Workspace& ws, int sample, const ImageInfo& info,
-                   std::string* misfit) const {
-    const std::string refusal = RefuseType(info, type_, fill_range_);
-    if (refusal.empty() || !misfit->empty()) return;
-    *misfit = dali::make_string(Name(ws, sample), refusal, ".");
-  }
+  // Sets normalization and fill of the request.
+  virtual void SetValues(const dali::Workspace&, int, bool) {}
+  // What is wrong with these. Changes the channels of the image, which stands for zeros, to what
+  // would fit.
+  virtual std::string StandInForValues(const dali::Workspace&, int, ImageInfo*) { return ""; }
 
   // A sample as messages name it.
   std::string Name(const dali::Workspace& ws, int sample) const {
@@ -199,7 +163,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       PlanSample(ws, i);
       const auto& shape = samples_[i].shape;
       dali::TensorShape<> tensor{shape[0], shape[1], shape[2]};
-      if (has_windows_) tensor = dali::shape_cat(samples_[i].plans.size(), tensor);
+      if (has_windows_) tensor = dali::shape_cat(samples_[i].window_count, tensor);
       outputs[0].shape.set_tensor_shape(i, tensor);
     }
     if (return_status_) {
@@ -225,7 +189,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       auto* window = static_cast<uint8_t*>(output.raw_mutable_tensor(i));
       for (const TensorPlan& plan : sample.plans) {
         plans_.push_back(PlaceOutput(sample.shares, plan, window));
-        window += dali::volume(plan.shape) * OutputBytes(type_);
+        window += plan.bytes;
       }
       jobs_.push_back(
           {i, sample.cached, {&sample.view, &sample.shares, plans, sample.plans.size()}, {}});
@@ -255,12 +219,9 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     clock_.Stop(samples_.size());
   }
 
-  Colors colors_;
-  ChosenChannels channels_;  // none: all
-  OutputType type_;          // of the batch
-  std::optional<bool> fill_range_;
-  Outside outside_ = Outside::kError;
-  Layout layout_ = kHwc;
+  DecodeRequest request_;  // what samples have in common, and what the one has that is planned
+  OutputType type_;        // of the batch
+  bool trims_ = false;     // what of a region lies outside of the image
   dali::TensorLayout output_layout_ = "HWC";
   bool has_windows_ = false;  // an axis of windows comes first
 
@@ -273,7 +234,8 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     Orientation orientation;
     std::vector<TensorPlan> plans;  // of each window
     std::vector<GroupShare> shares;
-    std::array<int64_t, 3> shape;   // of a window
+    std::array<int64_t, 3> shape;  // of a window
+    size_t window_count;           // of zeros, too
   };
 
   // Validates every sample of the batch. Views point into `input`.
@@ -399,74 +361,91 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     Sample& sample = samples_[i];
     const Size image = ShownSize(sample.info, sample.orientation);
     const bool failed = sample.status != Status::kOk;
-    std::string misfit;
+    std::string wrong;
     regions_.clear();
-    Size window = GetRegions(ws, i, image, failed, &regions_, &misfit);
-    for (const Region& region : regions_) {
-      if (misfit.empty()) misfit = WhatIsWrong(input, i, region, image);
+    Size window = GetRegions(ws, i, image, failed, &regions_, &wrong);
+    request_.window_count = std::max<uint64_t>(1, regions_.size());
+    request_.orientation = sample.orientation;
+    request_.mirror = IsMirrored(ws, i);  // DALI looks at the whole batch.
+    request_.type = type_;
+    SetValues(ws, i, failed);
+    TensorPlan plan;
+    Misfit misfit = PlanWindows(&sample, &plan);
+    if (misfit == Misfit::kValues) {
+      wrong = StandInForValues(ws, i, &sample.info);
+    } else if (!wrong.empty()) {
+      misfit = Misfit::kWindow;
+    } else if (misfit != Misfit::kNone) {
+      wrong = Explain(misfit, input, i, image);
     }
-    TensorPlan plan = {};
-    PlanSamplePixels(ws, i, failed, &sample.info, &plan, &misfit);
-    if (!failed && !misfit.empty()) {
-      failures_.Report(misfit);
-      sample.status = Status::kInvalidArgument;
+    if (!failed && misfit != Misfit::kNone) {
+      failures_.Report(wrong);
+      sample.status =
+          misfit == Misfit::kPixels ? Status::kOutputTooSmall : Status::kInvalidArgument;
     }
+    const uint32_t channels = OutputChannels(request_, sample.info);
     if (sample.status != Status::kOk) {
+      // Zeros have the shape that the windows would have.
       window = {std::max<int64_t>(1, window.width_px), std::max<int64_t>(1, window.height_px)};
-    }
-    const int64_t count = std::max<int64_t>(1, static_cast<int64_t>(regions_.size()));
-    // Pixels count once for each four channels.
-    const int64_t fours = static_cast<int64_t>(CeilDiv(plan.channels(), kMaxChannels));
-    if (window.width_px > max_pixels_ / window.height_px / count / fours) {
-      if (sample.status == Status::kOk) {
-        const std::string windows =
-            has_windows_ ? dali::make_string(regions_.size(), " windows of ") : "";
-        failures_.Report(dali::make_string(
-            "The output of ", failures_.Name(input, i), " would have ", windows, window.height_px,
-            " x ", window.width_px, " pixels (height x width)",
-            fours == 1 ? "" : dali::make_string(" of ", plan.channels(), " channels"),
-            ", more than `max_pixels`, ", max_pixels_, "."));
-        sample.status = Status::kOutputTooSmall;
+      if (IsTooLarge(request_, window, channels)) {
+        window = {1, 1};
+        regions_.resize(1);
       }
-      window = {1, 1};
-      regions_.resize(1);
     }
-    // Zeros have the shape that the windows would have.
-    const Region zeros = {{0, window.width_px}, {0, window.height_px}};
-    if (sample.status != Status::kOk) std::fill(regions_.begin(), regions_.end(), zeros);
-    const bool mirrored = IsMirrored(ws, i);  // DALI looks at the whole batch.
-    const auto plan_region = [&](const Region& region) {
-      const bool planned =
-          PlanTensor(sample.info, sample.orientation, region, mirrored, layout_, &plan);
-      DALI_ENFORCE(planned, dali::make_string("The output of ", failures_.Name(input, i),
-                                              " cannot be planned."));
-    };
-    plan_region(zeros);
-    sample.shape = plan.shape;
-    sample.plans.clear();
-    for (const Region& region : regions_) {
-      plan_region(region);
-      sample.plans.push_back(plan);
-    }
+    sample.shape = ShapeOf(request_.layout, window, channels);
+    sample.window_count = regions_.size();
     sample.shares.clear();
     if (sample.status != Status::kOk) return;
     sample.shares = ShareOutput(sample.view, plan);
     if (!sample.shares.empty()) return;
-    sample.status = Status::kCorruptHeader;  // it has changed since it was judged
+    sample.status = Status::kCorruptHeader;  // it has changed since it was validated
     failures_.Report(input, i, sample.status);
   }
 
-  // Why a region cannot be decoded; empty if it can.
-  std::string WhatIsWrong(const Input& input, int i, const Region& region,
-                          const Size& image) const {
-    const bool sound = region.x.size_px > 0 && region.y.size_px > 0 &&
-                       (outside_ != Outside::kError || IsInside(region, image));
-    if (sound) return "";
+  // Plans the windows of a sample, up to one that does not fit.
+  Misfit PlanWindows(Sample* sample, TensorPlan* plan) {
+    sample->plans.clear();
+    Misfit misfit = PlanImage(request_, sample->info, plan);
+    for (size_t i = 0; misfit == Misfit::kNone && i < regions_.size(); ++i) {
+      request_.window = regions_[i];
+      misfit = PlanWindow(request_, sample->info, plan);
+      if (misfit == Misfit::kNone) sample->plans.push_back(*plan);
+    }
+    return misfit;
+  }
+
+  // Why the request does not fit a sample.
+  std::string Explain(Misfit misfit, const Input& input, int i, const Size& image) const {
+    const std::string name = failures_.Name(input, i);
+    const ImageInfo& info = samples_[i].info;
+    switch (misfit) {
+      case Misfit::kType:
+        return dali::make_string(name, RefuseType(info, type_, request_.fills_range), ".");
+      case Misfit::kChannel:
+        return dali::make_string("`channels` has ", FindMissing(info, request_.channels), ", and ",
+                                 name, " has ", info.channels, " channels, numbered from 0.");
+      case Misfit::kColors:
+        return dali::make_string(name, " has ", info.channels,
+                                 " channels, and colors are made of up to 4: use the "
+                                 "`output_type` ANY_DATA, and `channels` for some of them.");
+      default: break;
+    }
+    const auto [x, y] = *request_.window;
+    if (misfit == Misfit::kPixels) {
+      const std::string windows =
+          has_windows_ ? dali::make_string(regions_.size(), " windows of ") : "";
+      const uint32_t channels = OutputChannels(request_, info);
+      return dali::make_string(
+          "The output of ", name, " would have ", windows, y.size_px, " x ", x.size_px,
+          " pixels (height x width)",
+          PixelCost(channels) == 1 ? "" : dali::make_string(" of ", channels, " channels"),
+          ", more than `max_pixels`, ", request_.max_pixels, ".");
+    }
     // As DALI's decoders say it.
-    return dali::make_string("The cropping window [", region.y.begin_px, "..", region.y.end_px(),
-                             ", ", region.x.begin_px, "..", region.x.end_px(), "] of ",
-                             failures_.Name(input, i), " is not valid for image dimensions [",
-                             image.height_px, " x ", image.width_px,
+    return dali::make_string("The cropping window [", y.begin_px, "..", y.end_px(), ", ",
+                             x.begin_px, "..", x.end_px(), "] of ", name,
+                             " is not valid for image dimensions [", image.height_px, " x ",
+                             image.width_px,
                              "]. `fn.l3.decode_crop_mirror_normalize` and `decode_windows` take "
                              "`out_of_bounds_policy=\"pad\"`.");
   }
@@ -475,7 +454,6 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   FailurePolicy failures_;
   DecodeClock clock_;
   bool adjust_orientation_, return_status_, has_type_;
-  int64_t max_pixels_;
   std::vector<Sample> samples_;
   std::vector<Region> regions_;  // of a sample
   // Kept from batch to batch for their memory.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -81,9 +82,9 @@ class NormalizingOperator : public DecodeOperator<Backend> {
         mean_("mean", spec),
         std_("std", spec),
         scale_(spec.GetArgument<float>("scale")),
-        shift_(spec.GetArgument<float>("shift")),
-        pad_output_(spec.GetArgument<bool>("pad_output")) {
-    DALI_ENFORCE(this->colors_ != Colors::kYcbcr,
+        shift_(spec.GetArgument<float>("shift")) {
+    this->request_.pad_channels = spec.GetArgument<bool>("pad_output");
+    DALI_ENFORCE(this->request_.colors != Colors::kYcbcr,
                  "YCbCr cannot be normalized in one pass: decode to YCbCr with decode_crop, then "
                  "use crop_mirror_normalize.");
     SetPolicy(spec);
@@ -103,66 +104,54 @@ class NormalizingOperator : public DecodeOperator<Backend> {
   // makes one tensor of the batch would name no file.
   uint32_t CommonChannels(const ImageInfo& info) const override {
     const bool takes_any = mean_[0].num_elements() == 1 && std_[0].num_elements() == 1 &&
-                           fill_values_.size() <= 1 && this->colors_ == Colors::kStored &&
-                           this->channels_.empty() && !this->has_windows_;
-    if (!takes_any) return 0;
-    return pad_output_ && info.channels == 3 ? 4 : info.channels;
+                           fill_values_.size() <= 1 && TakesAnyChannels() && !this->has_windows_;
+    return takes_any ? OutputChannels(this->request_, info) : 0;
   }
   const char* TypeAdvice() const override {
     return " that holds the values of both, as int32 or float do";
   }
-  void PlanSamplePixels(const dali::Workspace& ws, int sample, bool failed, ImageInfo* info,
-                        TensorPlan* plan, std::string* misfit) override {
-    Normalization normalization = {{}, {}, {}, pad_output_, this->fill_range_.value_or(false)};
-    if (!failed) {
-      normalization.fill = fill_values_;
-      DALI_ENFORCE(MakeNormalization(Values(mean_, sample), Values(std_, sample), scale_, shift_,
-                                     &normalization),
-                   "`mean` and `std` have as many values, or one of them has one.");
-      // What is normalized has other values than the file.
-      if (normalization.subtract.empty()) this->RequireType(ws, sample, *info, misfit);
+  void SetValues(const dali::Workspace&, int sample, bool failed) override {
+    Normalization& normalization = this->request_.normalization.emplace();
+    this->request_.fill.clear();
+    if (failed) return;
+    DALI_ENFORCE(MakeNormalization(Values(mean_, sample), Values(std_, sample), scale_, shift_,
+                                   &normalization),
+                 "`mean` and `std` have as many values, or one of them has one.");
+    const bool is_float = this->type_ == OutputType::kF16 || this->type_ == OutputType::kF32;
+    for (const float value : fill_values_) {
+      this->request_.fill.push_back(is_float ? value : std::trunc(value));  // as DALI does
     }
-    const auto plan_pixels = [&] {
-      *plan = TensorPlan{};
-      if (this->MakesColors(ws, sample, info, misfit)) {
-        return PlanNormalizedPixels(*info, this->colors_, this->type_, normalization,
-                                    &plan->output);
-      }
-      return PlanWideNormalizedPixels(*info, this->channels_, this->type_, normalization, plan) &&
-             !(pad_output_ && !IsPowerOfTwo(plan->channels()));
+  }
+  std::string StandInForValues(const dali::Workspace& ws, int sample, ImageInfo* info) override {
+    DecodeRequest request = this->request_;
+    TensorPlan plan;
+    const auto fits = [&](size_t channels) {
+      info->channels = static_cast<uint16_t>(channels);
+      return PlanImage(request, *info, &plan) != Misfit::kValues;
     };
-    if (plan_pixels()) return;
-    const size_t count =
-        this->channels_.empty() ? OutputChannels(*info, this->colors_) : this->channels_.size();
+    const size_t values = std::max(request.normalization->subtract.size(), request.fill.size());
+    request.pad_channels = false;
+    const size_t count = OutputChannels(request, *info);
+    request.pad_channels = this->request_.pad_channels;
     // If stored channels are the output, images of other channel counts may fit. Zeros take their
     // shape.
-    const bool others_can_fit = this->colors_ == Colors::kStored && this->channels_.empty();
-    const size_t values = std::max(normalization.subtract.size(), normalization.fill.size());
     const std::string message = dali::make_string(
         "`mean`, `std` and `fill_values` have one value or one for each channel, and `pad_output` "
         "pads up to four, none that `channels` chose; ",
         this->Name(ws, sample), " has ", count, " channels.",
-        others_can_fit && count <= kMaxChannels && values == 3
+        TakesAnyChannels() && count <= kMaxChannels && values == 3
             ? " `output_type=types.RGB` makes three."
             : "");
-    DALI_ENFORCE(others_can_fit, message);
-    bool fits = false;
-    for (uint16_t channels = 1; channels <= kMaxChannels && !fits; ++channels) {
-      info->channels = channels;
-      fits = plan_pixels();
-    }
-    if (!fits && values > kMaxChannels && values <= kMaxImageChannels) {
-      info->channels = static_cast<uint16_t>(values);
-      fits = plan_pixels();
-    }
-    DALI_ENFORCE(fits, message);
-    *misfit = message;
+    DALI_ENFORCE(TakesAnyChannels() && (fits(1) || fits(2) || fits(3) || fits(4) ||
+                                        (values <= kMaxImageChannels && fits(values))),
+                 message);
+    return message;
   }
 
  private:
-  using Outside = typename DecodeOperator<Backend>::Outside;
-
-  static bool IsPowerOfTwo(uint32_t number) { return (number & (number - 1)) == 0; }
+  bool TakesAnyChannels() const {
+    return this->request_.colors == Colors::kStored && this->request_.channels.empty();
+  }
 
   static std::vector<float> Values(const dali::ArgValue<float, 1>& argument, int sample) {
     return {argument[sample].data, argument[sample].data + argument[sample].num_elements()};
@@ -170,19 +159,13 @@ class NormalizingOperator : public DecodeOperator<Backend> {
 
   void SetPolicy(const dali::OpSpec& spec) {
     const std::string policy = spec.GetArgument<std::string>("out_of_bounds_policy");
-    if (policy == "error") {
-      this->outside_ = Outside::kError;
-    } else if (policy == "pad") {
-      this->outside_ = Outside::kPad;
-      fill_values_ = spec.GetRepeatedArgument<float>("fill_values");
-    } else if (policy == "trim_to_shape") {
-      this->outside_ = Outside::kTrim;
-    } else {
-      DALI_FAIL(
-          dali::make_string("`out_of_bounds_policy` is \"error\", \"pad\" or "
-                            "\"trim_to_shape\", got \"",
-                            policy, "\"."));
-    }
+    this->request_.pads = policy == "pad";
+    this->trims_ = policy == "trim_to_shape";
+    if (this->request_.pads) fill_values_ = spec.GetRepeatedArgument<float>("fill_values");
+    DALI_ENFORCE(this->request_.pads || this->trims_ || policy == "error",
+                 dali::make_string("`out_of_bounds_policy` is \"error\", \"pad\" or "
+                                   "\"trim_to_shape\", got \"",
+                                   policy, "\"."));
   }
 
   void SetLayout(const dali::TensorLayout& layout) {
@@ -190,16 +173,15 @@ class NormalizingOperator : public DecodeOperator<Backend> {
     DALI_ENFORCE(layout.is_permutation_of("HWC"),
                  dali::make_string("`output_layout` is a permutation of HWC, got ", layout, "."));
     for (int i = 0; i < 3; ++i) {
-      this->layout_[i] = layout[i] == 'H'   ? Axis::kHeight
-                         : layout[i] == 'W' ? Axis::kWidth
-                                            : Axis::kChannel;
+      this->request_.layout[i] = layout[i] == 'H'   ? Axis::kHeight
+                                 : layout[i] == 'W' ? Axis::kWidth
+                                                    : Axis::kChannel;
     }
     this->output_layout_ = layout;
   }
 
   dali::ArgValue<float, 1> mean_, std_;
   float scale_, shift_;
-  bool pad_output_;
   std::vector<float> fill_values_;  // none where no pixel is padded
 };
 
@@ -227,7 +209,7 @@ class DecodeWindows : public dali::OperatorWithRandomCrop<NormalizingOperator<Ba
       : dali::OperatorWithRandomCrop<NormalizingOperator<Backend>>(spec), windows_(this->spec_) {
     this->has_windows_ = true;
     DALI_ENFORCE(
-        this->outside_ != Outside::kTrim,
+        !this->trims_,
         "`out_of_bounds_policy` is \"error\" or \"pad\" here: windows of a sample have one "
         "size, so that none can be trimmed.");
   }
@@ -247,13 +229,11 @@ class DecodeWindows : public dali::OperatorWithRandomCrop<NormalizingOperator<Ba
                   std::clamp<int64_t>(window.shape[0], 1, image.height_px)};
     };
     auto random = this->GetSampleRNG(sample);
-    const bool pads = this->outside_ == Outside::kPad;
-    return windows_.GetRegions(sample, image, failed, pads, random_size, &random, regions, misfit);
+    return windows_.GetRegions(sample, image, failed, this->request_.pads, random_size, &random,
+                               regions, misfit);
   }
 
  private:
-  using Outside = typename DecodeOperator<Backend>::Outside;
-
   WindowArguments windows_;
 };
 

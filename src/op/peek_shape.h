@@ -15,8 +15,8 @@ class PeekShape : public dali::StatelessOperator<dali::CPUBackend> {
   explicit PeekShape(const dali::OpSpec& spec)
       : StatelessOperator(spec),
         dtype_(spec.GetArgument<dali::DALIDataType>("dtype")),
-        colors_(ParseColors(spec.GetArgument<dali::DALIImageType>("image_type"))),
         adjust_orientation_(spec.GetArgument<bool>("adjust_orientation")) {
+    request_.colors = ParseColors(spec.GetArgument<dali::DALIImageType>("image_type"));
     TYPE_SWITCH(
         dtype_, dali::type2id, T, (int32_t, uint32_t, int64_t, uint64_t, float, double),
         (write_ =
@@ -63,12 +63,12 @@ class PeekShape : public dali::StatelessOperator<dali::CPUBackend> {
       orientation = ReadOrientation(FindChunk(data + kHeaderBytes, info.chunks_bytes, kChunkExif));
     }
     const Size shown = ShownSize(info, orientation);
-    *shape = {shown.height_px, shown.width_px, OutputChannels(info, colors_)};
+    *shape = {shown.height_px, shown.width_px, OutputChannels(request_, info)};
     return Status::kOk;
   }
 
   dali::DALIDataType dtype_;
-  Colors colors_;
+  DecodeRequest request_;  // its colors
   bool adjust_orientation_;
   void (*write_)(const std::array<int64_t, 3>& shape, void* out);
 };

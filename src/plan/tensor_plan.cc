@@ -41,22 +41,10 @@ void Flip(AxisPlan* axis, int64_t* origin_bytes) {
 
 }  // namespace
 
-bool PlanTensor(const ImageInfo& info, const Orientation& orientation, const Region& region,
-                bool mirror, const Layout& layout, TensorPlan* plan) {
-  const int64_t width = region.x.size_px;
-  const int64_t height = region.y.size_px;
-  if (width > kMaxRegionPx || height > kMaxRegionPx || width * height > kMaxRegionPx) return false;
-  const std::array<int64_t, 3> sizes = {height, width, plan->channels()};  // in Axis' order
-  Strides strides = {};
-  int64_t stride = OutputBytes(plan->output.type);
-  for (size_t i = layout.size(); i-- > 0;) {
-    const size_t axis = static_cast<size_t>(layout[i]);
-    plan->shape[i] = sizes[axis];
-    strides[axis] = stride;
-    stride *= sizes[axis];
-  }
-  plan->origin_bytes = PlacePixels(info, orientation, region, mirror, strides, &plan->output);
-  return true;
+std::array<int64_t, 3> ShapeOf(const Layout& layout, const Size& size, int64_t channels) {
+  const std::array<int64_t, 3> sizes = {size.height_px, size.width_px, channels};  // in Axis' order
+  const auto size_of = [&sizes](Axis axis) { return sizes[static_cast<size_t>(axis)]; };
+  return {size_of(layout[0]), size_of(layout[1]), size_of(layout[2])};
 }
 
 int64_t PlacePixels(const ImageInfo& info, const Orientation& orientation, const Region& region,

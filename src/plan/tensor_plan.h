@@ -49,17 +49,11 @@ struct TensorPlan {
   }
 };
 
-// Tensors of more pixels are refused.
-constexpr int64_t kMaxRegionPx = int64_t{1} << 31;
+std::array<int64_t, 3> ShapeOf(const Layout& layout, const Size& size, int64_t channels);
 
-// Completes `plan->output`, whose pixels are planned: `region` of the image as it is shown,
-// mirrored left to right if asked, in a packed tensor. What of the region lies outside of the
-// image is the border. False if the region has more than kMaxRegionPx pixels.
-bool PlanTensor(const ImageInfo& info, const Orientation& orientation, const Region& region,
-                bool mirror, const Layout& layout, TensorPlan* plan);
-
-// The same for a tensor with these strides, as one whose rows have gaps between them. Returns the
-// bytes from the tensor's begin to `data`. The region has at most kMaxRegionPx pixels.
+// Places `region` of the image as it is shown, mirrored left to right if asked, in a tensor with
+// these strides. What of the region lies outside of the image is the border. Returns the bytes from
+// the tensor's begin to `data`. The region has at most 2^31 pixels.
 int64_t PlacePixels(const ImageInfo& info, const Orientation& orientation, const Region& region,
                     bool mirror, const Strides& strides, OutputPlan* output);
 

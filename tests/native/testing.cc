@@ -22,9 +22,9 @@
 #include "encoder/kernel_targets.h"
 #include "format/image_view.h"
 #include "native/exact_bytes.h"
+#include "output/request.h"
 #include "plan/group_plan.h"
 #include "plan/orientation.h"
-#include "plan/pixels.h"
 
 namespace {
 
@@ -86,11 +86,11 @@ DecodeResult DecodeGroups(uint32_t engine, const l3::ImageView& view, const l3::
 
 // The image as stored, of more than four channels.
 l3::TensorPlan WholeWidePlan(const l3::ImageInfo& info, uint64_t row_stride_bytes) {
-  l3::TensorPlan plan = {};
-  l3::PlanWidePixels(info, {}, l3::StoredType(info), &plan);
-  l3::PlanTensor(info, l3::kAsStored, l3::WholeImage(ShownSize(info, l3::kAsStored)), false,
-                 l3::kHwc, &plan);
-  plan.output.y_stride_bytes = static_cast<int64_t>(row_stride_bytes);
+  l3::DecodeRequest request;
+  request.row_stride_bytes = row_stride_bytes;
+  request.max_pixels = ~uint64_t{0};
+  l3::TensorPlan plan;
+  l3::PlanOutput(request, info, &plan);
   return plan;
 }
 
