@@ -2,7 +2,7 @@
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
-set(l3_layers l3_capi l3_cpu l3_encoder l3_format l3_plan)
+set(l3_layers l3_capi l3_cpu l3_encoder l3_format l3_output)
 list(TRANSFORM l3_layers REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE l3_objects)
 
 add_library(l3 SHARED ${l3_objects})

@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-MEASURED = ("encoder", "src/base", "src/core", "src/cpu", "src/format", "src/op", "src/plan")
+MEASURED = ("encoder", "src/base", "src/core", "src/cpu", "src/format", "src/op", "src/output")
 
 CODECS = ("L3 packed", "L3 rans", "PNG -6", "WebP", "QOI", "HTJ2K", "JXL e1", "JXL e3", "JXL e7")
 COMPARED = {

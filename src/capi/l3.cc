@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "core/output.h"
+#include "output/output_plan.h"
 #include "cpu/cpu_batch.h"
 #include "encoder/encoder.h"
 #include "format/image_view.h"
 #include "format/partial_file.h"
 #include "format/status.h"
 #include "output/request.h"
-#include "plan/group_plan.h"
+#include "output/window_job.h"
 
 namespace l3 {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/tile.h"
-#include "core/window_job.h"
+#include "output/window_job.h"
 #include "cpu/cpu_decoder.h"
 
 namespace l3 {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/color.h"
-#include "core/output.h"
+#include "output/output_plan.h"
 #include "core/tile.h"
 #include "cpu/group_part.h"
 #include "cpu/windows_of_tiles.h"

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/output.h"
+#include "output/output_plan.h"
 
 namespace l3 {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/output.h"
+#include "output/output_plan.h"
 #include "cpu/group_part.h"
 
 namespace l3 {

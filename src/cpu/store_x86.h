@@ -1,9 +1,9 @@
-// StoreRect of core/output.h on the vectors of x86-64. Layer: cpu.
+// StoreRect of output/store_pixel.h on the vectors of x86-64. Layer: cpu.
 #pragma once
 
 #include <cstddef>
 
-#include "core/output.h"
+#include "output/store_pixel.h"
 #include "cpu/group_part.h"
 
 namespace l3 {

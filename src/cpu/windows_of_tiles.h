@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/output.h"
+#include "output/output_plan.h"
 #include "core/tile.h"
 #include "format/image_view.h"
 

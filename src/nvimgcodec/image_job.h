@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "core/output.h"
+#include "output/output_plan.h"
 #include "core/tile.h"
 #include "format/image_view.h"
 #include "nvimgcodec/abi.h"

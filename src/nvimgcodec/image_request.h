@@ -3,8 +3,8 @@
 
 #include "format/image_view.h"
 #include "nvimgcodec/abi.h"
-#include "plan/orientation.h"
-#include "plan/tensor_plan.h"
+#include "output/orientation.h"
+#include "output/tensor_plan.h"
 
 namespace l3 {
 

@@ -4,7 +4,7 @@
 #include "format/image_view.h"
 #include "nvimgcodec/log.h"
 #include "nvimgcodec/stream_bytes.h"
-#include "plan/orientation.h"
+#include "output/orientation.h"
 
 namespace l3 {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/tile.h"
-#include "core/window_job.h"
+#include "output/window_job.h"
 
 namespace l3 {
 

@@ -21,7 +21,7 @@
 #include "op/decode_times.h"
 #include "op/failures.h"
 #include "output/request.h"
-#include "plan/group_plan.h"
+#include "output/window_job.h"
 
 namespace l3 {
 

@@ -1,5 +1,5 @@
 // The arguments of crops and slices, read for each sample. Layer: adapter; the arithmetic
-// is plan/region.h.
+// is output/region.h.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 #include "dali/pipeline/operator/arg_helper.h"
 #include "dali/pipeline/operator/op_spec.h"
 #include "dali/pipeline/workspace/workspace.h"
-#include "plan/region.h"
+#include "output/region.h"
 
 namespace l3 {
 

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "output/store_pixel.h"
+
 namespace l3 {
 namespace {
 

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "core/output.h"
+#include "output/output_plan.h"
 #include "format/image_view.h"
-#include "plan/orientation.h"
-#include "plan/region.h"
-#include "plan/tensor_plan.h"
+#include "output/orientation.h"
+#include "output/region.h"
+#include "output/tensor_plan.h"
 
 namespace l3 {
 

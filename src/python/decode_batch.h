@@ -14,11 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/output.h"
+#include "output/output_plan.h"
 #include "core/tile.h"
 #include "format/image_view.h"
 #include "output/request.h"
-#include "plan/group_plan.h"
+#include "output/window_job.h"
 #include "python/errors.h"
 
 namespace l3 {

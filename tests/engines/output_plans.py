@@ -1,4 +1,4 @@
-"""The store stage in NumPy: what core/output.h says of plans, and random ones."""
+"""The store stage in NumPy: what output/output_plan.h says of plans, and random ones."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def _numbers(rng: Generator, shape: tuple[int, ...]) -> Floats:
 
 
 def random_plan(rng: Generator, image: Samples) -> Plan:
-    """Any plan that core/output.h allows for the image."""
+    """Any plan that output/output_plan.h allows for the image."""
     height, width, stored = image.shape
     op = int(rng.integers(0, 3))
     channels = 3 if op == MIX else int(rng.integers(1, 5))

@@ -33,7 +33,7 @@ CXX_TARGETS = (
 # Files that targets of whole files start with, beside their own corpus.
 SEEDS = [ROOT / "tests" / "golden" / "v1", ROOT / "tests" / "invalid", FUZZ / "found"]
 OF_FILES = ("fuzz_change", "fuzz_decode", "fuzz_parse")
-LAYERS = ("src/format", "src/core", "src/cpu", "src/cuda", "src/plan", "encoder")
+LAYERS = ("src/format", "src/core", "src/cpu", "src/cuda", "src/output", "encoder")
 CORPUS_BYTES, CORPUS_FILES = 25_000, 60  # of a target, in the tree
 MAX_BYTES = {"fuzz_build": 400, "fuzz_plan": 400, "fuzz_encode": 1000, "fuzz_encode_change": 1000}
 # Freed memory is kept for 16 MiB of others: it stays in the processor's caches.

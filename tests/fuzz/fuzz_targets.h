@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/check.h"
-#include "core/output.h"
+#include "output/output_plan.h"
 #include "format/constants.h"
 #include "format/crc32c.h"
 #include "format/image_view.h"

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/output.h"
+#include "output/output_plan.h"
 #include "cpu/cpu_decoder.h"
 #include "cuda/engine/batch_decoder.h"
 #include "cuda/engine/encoded_cache.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "core/output.h"
+#include "output/output_plan.h"
 #include "cpu/cpu_batch.h"
 #include "cpu/cpu_decoder.h"
 #include "cuda/emulation/emulated_decoder.h"
@@ -23,8 +23,8 @@
 #include "format/image_view.h"
 #include "native/exact_bytes.h"
 #include "output/request.h"
-#include "plan/group_plan.h"
-#include "plan/orientation.h"
+#include "output/window_job.h"
+#include "output/orientation.h"
 
 namespace {
 

@@ -27,7 +27,7 @@ enum L3TestEngine {
 
 #define L3_TEST_MOST_CHANNELS 40
 
-// OutputPlan of core/output.h, its enumerations as numbers. `data_offset` is the place of
+// OutputPlan of output/output_plan.h, its enumerations as numbers. `data_offset` is the place of
 // the window's first sample in the output. Of an image with more than four channels there may be
 // more than four, all different ones.
 struct L3TestPlan {
@@ -56,7 +56,7 @@ uint32_t l3_test_decode(uint32_t engine, const uint8_t* data, size_t size, uint8
                         size_t output_bytes, uint64_t row_stride_bytes, uint32_t threads,
                         uint32_t* bad_tile);
 
-// Decodes as each plan says, and fills the borders. The plans must be such that core/output.h
+// Decodes as each plan says, and fills the borders. The plans must be such that output/output_plan.h
 // allows, stay inside the output and not overlap there. The Status and `bad_tile` are those of the
 // first bad tile. `decoded_tiles` gets how many times the CUDA engine decodes a tile; 0 on the CPU.
 uint32_t l3_test_decode_plans(uint32_t engine, const uint8_t* data, size_t size,

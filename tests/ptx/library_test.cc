@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/output.h"
+#include "output/output_plan.h"
 #include "cpu/cpu_decoder.h"
 #include "cuda/engine/batch_decoder.h"
 #include "nvimgcodec/gpu.h"

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "core/output.h"
+#include "output/output_plan.h"
 #include "cpu/cpu_decoder.h"
 #include "op/mixed_backend.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/output.h"
+#include "output/output_plan.h"
 #include "cuda/engine/batch_layout.h"
 #include "format/image_view.h"
 

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "core/output.h"
-#include "core/window_job.h"
+#include "output/output_plan.h"
+#include "output/window_job.h"
 #include "cuda/kernels/tile_batch.h"
 #include "format/image_view.h"
 

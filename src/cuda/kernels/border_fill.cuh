@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/portable.h"
-#include "core/output.h"
+#include "output/store_pixel.h"
 #include "cuda/kernels/warp.h"
 
 namespace l3 {

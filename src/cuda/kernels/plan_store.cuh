@@ -1,13 +1,13 @@
 // The store policy that follows OutputPlans: windows, mirrors, other types, channels and
-// layouts (core/output.h). Layer: cuda. Has the functions of HwcStore.
+// layouts (output/store_pixel.h). Layer: cuda. Has the functions of HwcStore.
 //
 // A tile is stored for each of the plans that take it, one after the other. Samples that leave as
 // they are stored, and normalized CHW float16, have code of their own. All else is done by two
 // functions that kernels call, which take eight pixels of a lane at a time, a channel of the
-// output after the other. core/output.h says what a value is, here too.
+// output after the other. output/store_pixel.h says what a value is, here too.
 #pragma once
 
-#include "core/output.h"
+#include "output/store_pixel.h"
 #include "cuda/kernels/device_memory.h"
 #include "cuda/kernels/hwc_store.cuh"
 #include "cuda/kernels/lane_math.cuh"

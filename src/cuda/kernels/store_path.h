@@ -7,7 +7,7 @@
 #include <initializer_list>
 #include <iterator>
 
-#include "core/output.h"
+#include "output/output_plan.h"
 #include "cuda/kernels/tile_batch.h"
 #include "format/constants.h"
 #include "format/image_view.h"

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "core/color.h"
-#include "core/output.h"
+#include "output/output_plan.h"
 #include "core/rans_model.h"
 #include "core/tile.h"
 #include "format/image_view.h"

@@ -1,10 +1,10 @@
 // Which part of an image to decode: the arithmetic of DALI's crop and slice arguments.
-// Layer: plan. Coordinates are those of the image as it is shown.
+// Layer: output. Coordinates are those of the image as it is shown.
 #pragma once
 
 #include <cstdint>
 
-#include "plan/orientation.h"
+#include "output/orientation.h"
 
 namespace l3 {
 

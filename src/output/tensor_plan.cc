@@ -1,4 +1,4 @@
-#include "plan/tensor_plan.h"
+#include "output/tensor_plan.h"
 
 #include <algorithm>
 #include <utility>

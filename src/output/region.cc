@@ -1,4 +1,4 @@
-#include "plan/region.h"
+#include "output/region.h"
 
 #include <algorithm>
 #include <cmath>

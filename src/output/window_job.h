@@ -1,15 +1,17 @@
-// Windows of an image, whose channels may be in groups, on their way to outputs. Layer: core.
+// Windows of an image, whose channels may be in groups, on their way to an engine. Layer: output.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "core/output.h"
+#include "output/output_plan.h"
 #include "format/channel_groups.h"
 #include "format/image_view.h"
 
 namespace l3 {
+
+struct TensorPlan;
 
 // Channels of an output that are decoded together: those that it has of a group of the image's.
 struct GroupShare {
@@ -53,5 +55,12 @@ struct WindowJob {
     return groups->size() == 1 ? plans[window] : (*groups)[group].PlanOf(plans[window]);
   }
 };
+
+// The groups that have channels of the plan's output, in the order of the file. None if somebody
+// changed the list of groups since ParseImage() validated it.
+std::vector<GroupShare> ShareOutput(const ImageView& view, const TensorPlan& plan);
+
+// The plan of a window in a tensor with memory, as a WindowJob has it.
+OutputPlan PlaceOutput(const std::vector<GroupShare>& shares, const TensorPlan& plan, void* tensor);
 
 }  // namespace l3

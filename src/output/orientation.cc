@@ -1,4 +1,4 @@
-#include "plan/orientation.h"
+#include "output/orientation.h"
 
 namespace l3 {
 namespace {

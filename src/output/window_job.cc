@@ -1,6 +1,6 @@
-#include "plan/group_plan.h"
+#include "output/window_job.h"
 
-#include "format/channel_groups.h"
+#include "output/tensor_plan.h"
 
 namespace l3 {
 namespace {

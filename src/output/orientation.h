@@ -1,4 +1,4 @@
-// How an image asks to be turned for display: the EXIF orientation. Layer: plan.
+// How an image asks to be turned for display: the EXIF orientation. Layer: output.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Where the pixels of an image land in an output tensor. Layer: plan.
+// Where the pixels of an image land in an output tensor. Layer: output.
 #pragma once
 
 #include <array>
@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "core/output.h"
-#include "plan/orientation.h"
-#include "plan/region.h"
+#include "output/output_plan.h"
+#include "output/orientation.h"
+#include "output/region.h"
 
 namespace l3 {
 
