@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "output/output_plan.h"
 #include "cpu/cpu_batch.h"
 #include "encoder/encoder.h"
 #include "format/image_view.h"
 #include "format/partial_file.h"
 #include "format/status.h"
+#include "output/output_plan.h"
 #include "output/request.h"
 #include "output/window_job.h"
 

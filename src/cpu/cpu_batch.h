@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/tile.h"
-#include "output/window_job.h"
 #include "cpu/cpu_decoder.h"
+#include "output/window_job.h"
 
 namespace l3 {
 

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "core/color.h"
-#include "output/output_plan.h"
 #include "core/tile.h"
 #include "cpu/group_part.h"
 #include "cpu/windows_of_tiles.h"
 #include "format/image_view.h"
+#include "output/output_plan.h"
 
 namespace l3 {
 

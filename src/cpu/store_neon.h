@@ -3,8 +3,8 @@
 
 #include <cstddef>
 
-#include "output/store_pixel.h"
 #include "cpu/group_part.h"
+#include "output/store_pixel.h"
 
 namespace l3 {
 

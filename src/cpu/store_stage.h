@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "output/output_plan.h"
 #include "cpu/group_part.h"
+#include "output/output_plan.h"
 
 namespace l3 {
 

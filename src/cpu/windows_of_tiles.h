@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "output/output_plan.h"
 #include "core/tile.h"
 #include "format/image_view.h"
+#include "output/output_plan.h"
 
 namespace l3 {
 

@@ -72,16 +72,16 @@ class GpuDecoder {
 
   void DecodeOnOneStream(const std::vector<ImageJob>& jobs, const std::vector<size_t>& chosen,
                          std::vector<nvimgcodecProcessingStatus_t>* statuses) {
-    std::vector<CudaSample> samples;
-    samples.reserve(chosen.size());
-    for (const size_t i : chosen) samples.push_back({jobs[i].view, jobs[i].output});
+    std::vector<WindowJob> windows;
+    for (const size_t i : chosen) {
+      windows.push_back({&jobs[i].view, &jobs[i].groups, &jobs[i].output, 1});
+    }
     std::vector<DecodeResult> results;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      decoder_.Launch(
-          samples, jobs[chosen[0]].stream,
+      results = decoder_.Decode(
+          windows, jobs[chosen[0]].stream,
           [this](size_t count, const std::function<void(size_t)>& task) { ForEach(count, task); });
-      results = decoder_.Wait();
     }
     for (size_t i = 0; i < chosen.size(); ++i) {
       (*statuses)[chosen[i]] = Judge(log_, jobs[chosen[i]].view.info, results[i]);

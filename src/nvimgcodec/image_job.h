@@ -2,13 +2,14 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
-#include "output/output_plan.h"
 #include "core/tile.h"
 #include "format/image_view.h"
 #include "nvimgcodec/abi.h"
 #include "nvimgcodec/log.h"
 #include "nvimgcodec/stream_bytes.h"
+#include "output/window_job.h"
 
 namespace l3 {
 
@@ -16,6 +17,7 @@ namespace l3 {
 struct ImageJob {
   std::optional<StreamBytes> file;  // the view is of its bytes
   ImageView view;
+  std::vector<GroupShare> groups;  // one: the parser refuses images with more
   OutputPlan output;
   cudaStream_t stream;  // to decode on, where that is a GPU's
 };

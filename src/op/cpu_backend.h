@@ -8,7 +8,6 @@
 
 #include "cpu/cpu_batch.h"
 #include "dali/pipeline/workspace/workspace.h"
-#include "op/decode_job.h"
 #include "op/decode_times.h"
 
 namespace l3 {
@@ -34,18 +33,16 @@ class CpuBackend {
     return ParseImage(file, size, view);
   }
 
-  // Decodes all jobs, those behind a bad one too.
-  void Decode(dali::Workspace& ws, std::vector<DecodeJob>* jobs) {
-    std::vector<WindowJob> images;
-    for (const DecodeJob& job : *jobs) images.push_back(job.windows);
-    CpuBatch batch(images, kTaskPixels);
+  // Decodes all jobs, those behind a bad one too. Returns a result for each.
+  static std::vector<DecodeResult> Decode(dali::Workspace& ws, const std::vector<int>&,
+                                          std::vector<WindowJob>* jobs) {
+    CpuBatch batch(*jobs, kTaskPixels);
     dali::ThreadPool& threads = ws.GetThreadPool();
     for (size_t task = 0; task < batch.task_count(); ++task) {
       threads.AddWork([&batch, task](int) { batch.Run(task); }, batch.pixels(task));
     }
     threads.RunAll();
-    const std::vector<DecodeResult> results = batch.Results();
-    for (size_t i = 0; i < jobs->size(); ++i) (*jobs)[i].result = results[i];
+    return batch.Results();
   }
 
   // Copies small things to the memory of outputs.

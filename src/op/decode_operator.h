@@ -17,7 +17,6 @@
 #include "dali/pipeline/operator/operator.h"
 #include "format/image_view.h"
 #include "format/partial_file.h"
-#include "op/decode_job.h"
 #include "op/decode_times.h"
 #include "op/failures.h"
 #include "output/request.h"
@@ -178,6 +177,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     // DALI knows windows as the frames of a sequence.
     output.SetLayout(has_windows_ ? "F" + output_layout_ : output_layout_);
     jobs_.clear();
+    job_samples_.clear();
     plans_.clear();
     size_t windows = 0;
     for (const Sample& sample : samples_) windows += sample.plans.size();
@@ -191,17 +191,17 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
         plans_.push_back(PlaceOutput(sample.shares, plan, window));
         window += plan.bytes;
       }
-      jobs_.push_back(
-          {i, sample.cached, {&sample.view, &sample.shares, plans, sample.plans.size()}, {}});
+      jobs_.push_back({&sample.view, &sample.shares, plans, sample.plans.size(), sample.cached});
+      job_samples_.push_back(i);
     }
-    backend_.Decode(ws, &jobs_);
-
-    for (const DecodeJob& job : jobs_) {
-      if (job.result.status == Status::kOk) continue;
-      samples_[job.sample].status = job.result.status;
-      failures_.Report(input, job.sample, job.result.status,
-                       dali::make_string(", tile ", job.result.tile, " of ",
-                                         job.windows.view->info.tile_count()));
+    const std::vector<DecodeResult> results = backend_.Decode(ws, job_samples_, &jobs_);
+    for (size_t n = 0; n < results.size(); ++n) {
+      const auto [status, tile] = results[n];
+      if (status == Status::kOk) continue;
+      Sample& sample = samples_[job_samples_[n]];
+      sample.status = status;
+      failures_.Report(input, job_samples_[n], status,
+                       dali::make_string(", tile ", tile, " of ", sample.view.info.tile_count()));
     }
     statuses_.clear();
     for (int i = 0; i < input.num_samples(); ++i) {
@@ -457,7 +457,8 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   std::vector<Sample> samples_;
   std::vector<Region> regions_;  // of a sample
   // Kept from batch to batch for their memory.
-  std::vector<DecodeJob> jobs_;
+  std::vector<WindowJob> jobs_;
+  std::vector<int> job_samples_;
   std::vector<OutputPlan> plans_;
   std::vector<int32_t> statuses_;
 };

@@ -14,9 +14,9 @@
 #include "dali/core/error_handling.h"
 #include "dali/pipeline/operator/name_utils.h"
 #include "dali/pipeline/workspace/workspace.h"
-#include "op/decode_job.h"
 #include "op/decode_times.h"
 #include "op/failures.h"
+#include "output/window_job.h"
 
 #if L3_HAVE_CUDA
 #include <cuda_runtime_api.h>
@@ -118,30 +118,32 @@ class MixedBackend {
     return Status::kOk;
   }
 
-  // Decodes all jobs, those behind a bad one too.
-  void Decode(dali::Workspace& ws, std::vector<DecodeJob>* jobs) {
-    if (jobs->empty()) return;
+  // Decodes all jobs, those behind a bad one too: of these samples of the batch. Returns a result
+  // for each.
+  std::vector<DecodeResult> Decode(dali::Workspace& ws, const std::vector<int>& samples,
+                                   std::vector<WindowJob>* jobs) {
+    if (jobs->empty()) return {};
     const auto& input = ws.Input<dali::CPUBackend>(0);
-    jobs_.clear();
-    for (const DecodeJob& job : *jobs) {
-      const std::string& source = input.GetMeta(job.sample).GetSourceInfo();
+    for (size_t i = 0; i < jobs->size(); ++i) {
+      WindowJob& job = (*jobs)[i];
+      const std::string& source = input.GetMeta(samples[i]).GetSourceInfo();
       const bool keep = cache_ != nullptr && job.cached == nullptr && !source.empty() &&
-                        job.windows.plan_count != 0 &&
-                        cache_->Wants(source, *job.windows.view, this);
-      // DALI has the inputs of mixed operators in pinned memory.
-      jobs_.push_back({job.windows, job.cached, keep ? &source : nullptr, input.is_pinned()});
+                        job.plan_count != 0 && cache_->Wants(source, *job.view, this);
+      if (keep) job.cache_key = &source;
+      job.is_pinned = input.is_pinned();  // as DALI has the inputs of mixed operators
     }
-    const std::vector<DecodeResult> results = decoder_.Decode(
-        jobs_, ws.stream(),
+    const std::vector<DecodeResult> of_windows = decoder_.Decode(
+        *jobs, ws.stream(),
         [this](size_t count, const std::function<void(size_t)>& task) { ForEach(count, task); });
-    size_t next = 0;
-    for (DecodeJob& job : *jobs) {
-      job.result = {Status::kOk, 0};
-      for (const size_t end = next + job.windows.plan_count; next < end; ++next) {
-        job.result = FirstBad(job.result, results[next]);
+    std::vector<DecodeResult> results(jobs->size(), DecodeResult{Status::kOk, 0});
+    auto next = of_windows.begin();
+    for (size_t i = 0; i < jobs->size(); ++i) {
+      for (const auto end = next + (*jobs)[i].plan_count; next < end; ++next) {
+        results[i] = FirstBad(results[i], *next);
       }
     }
-    if (skip_list_ != nullptr) ListCached(ws);
+    if (skip_list_ != nullptr) ListCached(ws, *jobs);
+    return results;
   }
 
   // Copies small things to the memory of outputs.
@@ -159,9 +161,9 @@ class MixedBackend {
 
   // Names what this batch had cached to readers that skip such files: they ask DALI's own cache,
   // which gets one byte of each.
-  void ListCached(const dali::Workspace& ws) {
+  void ListCached(const dali::Workspace& ws, const std::vector<WindowJob>& jobs) {
     bool waits = false;
-    for (const CudaJob& job : jobs_) {
+    for (const WindowJob& job : jobs) {
       if (job.cache_key == nullptr || skip_list_->IsCached(*job.cache_key)) continue;
       const CachedImage* cached = cache_->Peek(*job.cache_key);
       if (cached == nullptr) continue;
@@ -213,7 +215,6 @@ class MixedBackend {
   const std::shared_ptr<EncodedCache> cache_;
   const std::shared_ptr<dali::ImageCache> skip_list_;
   BatchDecoder decoder_;
-  std::vector<CudaJob> jobs_;  // of a batch
   dali::OldThreadPool threads_;  // a mixed operator gets none from its workspace
 };
 
@@ -236,7 +237,10 @@ class MixedBackend {
   Status Read(const std::string&, const uint8_t*, size_t, ImageView*, const CachedImage**) {
     return Status::kUnsupportedFeature;
   }
-  void Decode(dali::Workspace&, std::vector<DecodeJob>*) {}
+  static std::vector<DecodeResult> Decode(dali::Workspace&, const std::vector<int>&,
+                                          std::vector<WindowJob>*) {
+    return {};
+  }
   static void Copy(dali::Workspace&, void*, const void*, size_t) {}
   static void Clear(dali::Workspace&, void*, size_t) {}
 };

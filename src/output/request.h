@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "output/output_plan.h"
 #include "format/image_view.h"
 #include "output/orientation.h"
+#include "output/output_plan.h"
 #include "output/region.h"
 #include "output/tensor_plan.h"
 

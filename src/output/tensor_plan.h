@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "output/output_plan.h"
 #include "output/orientation.h"
+#include "output/output_plan.h"
 #include "output/region.h"
 
 namespace l3 {

@@ -3,14 +3,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
-#include "output/output_plan.h"
 #include "format/channel_groups.h"
 #include "format/image_view.h"
+#include "output/output_plan.h"
 
 namespace l3 {
 
+struct CachedImage;  // of src/cuda/engine
 struct TensorPlan;
 
 // Channels of an output that are decoded together: those that it has of a group of the image's.
@@ -42,14 +44,20 @@ struct GroupShare {
   }
 };
 
-// A validated file, and its groups that are wanted. A plan for each window, of none up, is what the
-// groups have in common, or that of the only group: one for each group and window would take
-// hundreds of times the memory of small outputs.
+// What an engine gets of an image: a validated file, its groups that are wanted, and a plan for
+// each of any number of windows. A plan is what the groups have in common, or that of the only
+// group: one for each group and window would take hundreds of times the memory of small outputs.
 struct WindowJob {
   const ImageView* view;
   const std::vector<GroupShare>* groups;  // one or more
   const OutputPlan* plans;
   size_t plan_count;
+  // Of GPUs alone. Not null: the payloads are there, in device memory, and `view` is the cached
+  // one.
+  const CachedImage* cached = nullptr;
+  // Not null: the cache shall keep the image, of one group, under this name; all payloads go up.
+  const std::string* cache_key = nullptr;
+  bool is_pinned = false;  // the file is in pinned memory, and stays there until the work is done
 
   OutputPlan PlanOf(size_t group, size_t window) const {
     return groups->size() == 1 ? plans[window] : (*groups)[group].PlanOf(plans[window]);

@@ -45,13 +45,6 @@ class PythonAllocator final : public CudaAllocator {
   py::function allocate_;
 };
 
-// What a batch, whose outputs are placed, is to the engine.
-inline std::vector<CudaJob> CudaJobsOf(const DecodeBatch& batch) {
-  std::vector<CudaJob> jobs;
-  for (const WindowJob& job : batch.jobs()) jobs.push_back({job});
-  return jobs;
-}
-
 // One device. Threads may share it: their batches take turns.
 class CudaDecoder {
  public:
@@ -71,7 +64,7 @@ class CudaDecoder {
     {
       const WithoutGil released;
       const std::lock_guard<std::mutex> lock(mutex_);
-      results = decoder_->Decode(CudaJobsOf(batch), stream,
+      results = decoder_->Decode(batch.jobs(), stream,
                                  [threads](size_t count, const std::function<void(size_t)>& task) {
                                    ParallelFor(count, threads, task);
                                  });

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "output/output_plan.h"
 #include "core/tile.h"
 #include "format/image_view.h"
+#include "output/output_plan.h"
 #include "output/request.h"
 #include "output/window_job.h"
 #include "python/errors.h"

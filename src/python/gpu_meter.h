@@ -69,11 +69,11 @@ class GpuMeter {
     batch.PlaceOutputs(outputs, std::nullopt);
     std::vector<CudaSample> samples;
     std::vector<size_t> items;  // of the samples
-    for (const CudaJob& job : CudaJobsOf(batch)) {
+    for (const WindowJob& job : batch.jobs()) {
       const size_t first = items.empty() ? 0 : items.back() + 1;
-      for (size_t g = 0; g < job.windows.groups->size(); ++g) {
+      for (size_t g = 0; g < job.groups->size(); ++g) {
         AppendSamples(job, g, &samples);
-        for (size_t i = 0; i < job.windows.plan_count; ++i) items.push_back(first + i);
+        for (size_t i = 0; i < job.plan_count; ++i) items.push_back(first + i);
       }
     }
     std::vector<DecodeResult> results;

@@ -13,13 +13,13 @@
 #include <vector>
 
 #include "core/check.h"
-#include "output/output_plan.h"
 #include "format/constants.h"
 #include "format/crc32c.h"
 #include "format/image_view.h"
 #include "native/changing_pixels.h"
 #include "native/exact_bytes.h"
 #include "native/testing.h"
+#include "output/output_plan.h"
 
 namespace l3::fuzz {
 

@@ -17,12 +17,12 @@
 #include <utility>
 #include <vector>
 
-#include "output/output_plan.h"
 #include "cpu/cpu_decoder.h"
 #include "cuda/engine/batch_decoder.h"
 #include "cuda/engine/encoded_cache.h"
 #include "format/channel_groups.h"
 #include "format/image_view.h"
+#include "output/output_plan.h"
 
 namespace l3 {
 namespace {

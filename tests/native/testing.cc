@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "output/output_plan.h"
 #include "cpu/cpu_batch.h"
 #include "cpu/cpu_decoder.h"
 #include "cuda/emulation/emulated_decoder.h"
@@ -22,9 +21,10 @@
 #include "encoder/kernel_targets.h"
 #include "format/image_view.h"
 #include "native/exact_bytes.h"
+#include "output/orientation.h"
+#include "output/output_plan.h"
 #include "output/request.h"
 #include "output/window_job.h"
-#include "output/orientation.h"
 
 namespace {
 
@@ -71,7 +71,7 @@ DecodeResult DecodeGroups(uint32_t engine, const l3::ImageView& view, const l3::
   DecodeResult first{Status::kOk, 0};
   if (const l3::GpuLimits* gpu = EmulatedGpuOf(engine)) {
     std::vector<l3::CudaSample> samples;
-    for (size_t g = 0; g < shares.size(); ++g) l3::AppendSamples({job}, g, &samples);
+    for (size_t g = 0; g < shares.size(); ++g) l3::AppendSamples(job, g, &samples);
     for (const DecodeResult& result :
          l3::DecodeBatchEmulated(samples, *gpu, for_each, decoded_tiles)) {
       first = FirstBad(first, result);

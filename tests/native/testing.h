@@ -56,9 +56,10 @@ uint32_t l3_test_decode(uint32_t engine, const uint8_t* data, size_t size, uint8
                         size_t output_bytes, uint64_t row_stride_bytes, uint32_t threads,
                         uint32_t* bad_tile);
 
-// Decodes as each plan says, and fills the borders. The plans must be such that output/output_plan.h
-// allows, stay inside the output and not overlap there. The Status and `bad_tile` are those of the
-// first bad tile. `decoded_tiles` gets how many times the CUDA engine decodes a tile; 0 on the CPU.
+// Decodes as each plan says, and fills the borders. The plans must be such that
+// output/output_plan.h allows, stay inside the output and not overlap there. The Status and
+// `bad_tile` are those of the first bad tile. `decoded_tiles` gets how many times the CUDA engine
+// decodes a tile; 0 on the CPU.
 uint32_t l3_test_decode_plans(uint32_t engine, const uint8_t* data, size_t size,
                               const struct L3TestPlan* plans, size_t plan_count, uint8_t* output,
                               size_t output_bytes, uint32_t threads, uint32_t* bad_tile,

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "output/output_plan.h"
 #include "cpu/cpu_decoder.h"
 #include "cuda/engine/batch_decoder.h"
 #include "nvimgcodec/gpu.h"
+#include "output/output_plan.h"
 
 namespace l3 {
 namespace {

@@ -9,9 +9,9 @@
 #include <fstream>
 #include <iterator>
 
-#include "output/output_plan.h"
 #include "cpu/cpu_decoder.h"
 #include "op/mixed_backend.h"
+#include "output/output_plan.h"
 
 #define CHECK(condition)                                                              \
   do {                                                                                \
@@ -100,15 +100,18 @@ size_t Run(MixedBackend* backend, const std::vector<File>& files, From from = Fr
   std::vector<std::shared_ptr<void>> outputs;
   std::vector<OutputPlan> plans(count);
   std::vector<std::vector<GroupShare>> groups(count, std::vector<GroupShare>(1));
-  std::vector<DecodeJob> jobs;
+  std::vector<WindowJob> jobs;
+  std::vector<int> samples;
   for (size_t i = 0; i < count; ++i) {
     outputs.push_back(device->AllocateDevice(views[i].info.image_bytes()));
     plans[i] = WholeImagePlan(views[i].info, static_cast<uint8_t*>(outputs[i].get()));
     groups[i][0].group_channels = static_cast<uint8_t>(views[i].info.channels);
-    jobs.push_back({static_cast<int>(i), cached[i], {&views[i], &groups[i], &plans[i], 1}, {}});
+    jobs.push_back({&views[i], &groups[i], &plans[i], 1, cached[i]});
+    samples.push_back(static_cast<int>(i));
   }
-  jobs.push_back({0, nullptr, {&views[0], &groups[0], nullptr, 0}, {}});  // no windows
-  backend->Decode(ws, &jobs);
+  jobs.push_back({&views[0], &groups[0], nullptr, 0});  // no windows
+  samples.push_back(0);
+  const std::vector<DecodeResult> results = backend->Decode(ws, samples, &jobs);
 
   const auto finished = device->MakeEvent();
   const auto wait = [&] {
@@ -117,7 +120,7 @@ size_t Run(MixedBackend* backend, const std::vector<File>& files, From from = Fr
   };
   for (size_t i = 0; i < count; ++i) {
     const bool is_damaged = files[i].name == damaged;
-    CHECK((jobs[i].result.status == Status::kOk) == !is_damaged);
+    CHECK((results[i].status == Status::kOk) == !is_damaged);
     ImageView view;
     CHECK(ParseImage(files[i].bytes.data(), files[i].bytes.size(), &view) == Status::kOk);
     Bytes expected = DecodedByCpu(view), got(expected.size());
@@ -143,9 +146,9 @@ void WithoutACache(const std::vector<File>& files) {
     CHECK(Run(&backend, files, From::kHost) == 0);
     if (!restricts) CHECK(Run(&backend, files, From::kPinned) == 0);
     CHECK(Run(&backend, files, From::kHost, false, files[0].name) == 0);
-    std::vector<DecodeJob> none;
+    std::vector<WindowJob> none;
     dali::Workspace ws(Input({}, false), nullptr);
-    backend.Decode(ws, &none);
+    backend.Decode(ws, {}, &none);
   }
   dali::restricts_pinned = false;
   MixedBackend one_thread(Spec().Set("num_threads", 1));

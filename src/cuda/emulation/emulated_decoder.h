@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "output/output_plan.h"
 #include "cuda/engine/batch_layout.h"
 #include "format/image_view.h"
+#include "output/output_plan.h"
 
 namespace l3 {
 

@@ -254,7 +254,7 @@ const std::vector<DecodeResult>& BatchDecoder::Wait() {
   return results_;
 }
 
-std::vector<DecodeResult> BatchDecoder::Decode(const std::vector<CudaJob>& jobs,
+std::vector<DecodeResult> BatchDecoder::Decode(const std::vector<WindowJob>& jobs,
                                                CUstream_st* stream, const ForEach& for_each) {
   samples_.clear();
   windows_.clear();
@@ -269,11 +269,11 @@ std::vector<DecodeResult> BatchDecoder::Decode(const std::vector<CudaJob>& jobs,
     samples_.clear();
     windows_.clear();
   };
-  for (const CudaJob& job : jobs) {
+  for (const WindowJob& job : jobs) {
     const size_t first = results.size();
-    results.resize(first + job.windows.plan_count, DecodeResult{Status::kOk, 0});
-    for (size_t g = 0; g < job.windows.groups->size(); ++g) {
-      if (!samples_.empty() && samples_.size() + job.windows.plan_count > kMostSamples) run();
+    results.resize(first + job.plan_count, DecodeResult{Status::kOk, 0});
+    for (size_t g = 0; g < job.groups->size(); ++g) {
+      if (!samples_.empty() && samples_.size() + job.plan_count > kMostSamples) run();
       AppendSamples(job, g, &samples_);
       for (size_t i = first; i < results.size(); ++i) windows_.push_back(i);
     }

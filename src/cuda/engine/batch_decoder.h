@@ -59,7 +59,7 @@ class BatchDecoder {
   // Launches and waits, as often as groups and windows together are more than kMostSamples: each of
   // them takes some 1 KiB of the host and of the device, however small its output is. Returns a
   // result for each window of each job.
-  std::vector<DecodeResult> Decode(const std::vector<CudaJob>& jobs, CUstream_st* stream,
+  std::vector<DecodeResult> Decode(const std::vector<WindowJob>& jobs, CUstream_st* stream,
                                    const ForEach& for_each = nullptr);
 
   // Bytes of the batch last launched that were uploaded: payloads of the tiles that its

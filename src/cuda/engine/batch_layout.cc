@@ -82,13 +82,12 @@ void RunForEach(const ForEach& for_each, size_t count, const std::function<void(
   for (size_t i = 0; i < count; ++i) task(i);
 }
 
-void AppendSamples(const CudaJob& job, size_t group, std::vector<CudaSample>* samples) {
-  const WindowJob& windows = job.windows;
-  const ImageView view = (*windows.groups)[group].ViewOf(*windows.view);
+void AppendSamples(const WindowJob& job, size_t group, std::vector<CudaSample>* samples) {
+  const ImageView view = (*job.groups)[group].ViewOf(*job.view);
   const bool shares_tables = group != 0 && !samples->empty();
-  for (size_t i = 0; i < windows.plan_count; ++i) {
-    samples->push_back({view, windows.PlanOf(group, i), job.cached,
-                        i == 0 ? job.cache_key : nullptr, job.is_pinned, i != 0, shares_tables});
+  for (size_t i = 0; i < job.plan_count; ++i) {
+    samples->push_back({view, job.PlanOf(group, i), job.cached, i == 0 ? job.cache_key : nullptr,
+                        job.is_pinned, i != 0, shares_tables});
   }
 }
 

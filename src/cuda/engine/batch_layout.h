@@ -15,10 +15,11 @@
 #include <string>
 #include <vector>
 
-#include "output/output_plan.h"
-#include "output/window_job.h"
+#include "cuda/engine/gpu_device.h"
 #include "cuda/kernels/tile_batch.h"
 #include "format/image_view.h"
+#include "output/output_plan.h"
+#include "output/window_job.h"
 
 namespace l3 {
 
@@ -44,16 +45,8 @@ struct CudaSample {
   bool shares_tables = false;
 };
 
-// Windows of an image of a batch, with what a CudaSample says of it.
-struct CudaJob {
-  WindowJob windows;
-  const CachedImage* cached = nullptr;
-  const std::string* cache_key = nullptr;  // only with one group
-  bool is_pinned = false;
-};
-
-// The samples of a group of it, one for each window. Those of the groups before go before them.
-void AppendSamples(const CudaJob& job, size_t group, std::vector<CudaSample>* samples);
+// The samples of a group of a job, one for each window. Those of the groups before go before them.
+void AppendSamples(const WindowJob& job, size_t group, std::vector<CudaSample>* samples);
 
 // How a batch goes up: as a whole and staged, unless told otherwise.
 struct UploadPolicy {
@@ -89,25 +82,6 @@ using ForEach = std::function<void(size_t count, const std::function<void(size_t
 // The same on this thread where `for_each` is null.
 void RunForEach(const ForEach& for_each, size_t count, const std::function<void(size_t)>& task);
 inline const ForEach kOnThisThread;
-
-// Warps of a kernel for rans tiles.
-struct WarpLimits {
-  uint32_t per_multiprocessor;  // as many as have registers
-  uint32_t per_block;
-};
-
-// How many multiprocessors there are, and what each has room for.
-struct GpuLimits {
-  uint32_t multiprocessors;
-  uint32_t shared_bytes;            // of shared memory
-  uint32_t shared_bytes_per_block;  // at most
-  uint32_t reserved_bytes;          // of it that a block takes besides its own
-  WarpLimits rans[2][kStoreKinds];  // of the kernels of rans tiles, by RansWarps()
-
-  WarpLimits& RansWarps(uint32_t sample_bytes, StoreKind store) {
-    return rans[sample_bytes - 1][static_cast<uint32_t>(store)];
-  }
-};
 
 // How the rans tiles of a batch are decoded.
 struct RansGrid {

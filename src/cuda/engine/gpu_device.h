@@ -4,14 +4,33 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
-#include "cuda/engine/batch_layout.h"
 #include "cuda/kernels/tile_batch.h"
 
 struct CUstream_st;
 
 namespace l3 {
+
+// Warps of a kernel for rans tiles.
+struct WarpLimits {
+  uint32_t per_multiprocessor;  // as many as have registers
+  uint32_t per_block;
+};
+
+// How many multiprocessors there are, and what each has room for.
+struct GpuLimits {
+  uint32_t multiprocessors;
+  uint32_t shared_bytes;            // of shared memory
+  uint32_t shared_bytes_per_block;  // at most
+  uint32_t reserved_bytes;          // of it that a block takes besides its own
+  WarpLimits rans[2][kStoreKinds];  // of the kernels of rans tiles, by RansWarps()
+
+  WarpLimits& RansWarps(uint32_t sample_bytes, StoreKind store) {
+    return rans[sample_bytes - 1][static_cast<uint32_t>(store)];
+  }
+};
 
 // A point in the work of a stream: that of the last Record().
 class GpuEvent {

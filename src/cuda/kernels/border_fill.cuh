@@ -2,8 +2,8 @@
 #pragma once
 
 #include "base/portable.h"
-#include "output/store_pixel.h"
 #include "cuda/kernels/warp.h"
+#include "output/store_pixel.h"
 
 namespace l3 {
 

@@ -7,7 +7,6 @@
 // output after the other. output/store_pixel.h says what a value is, here too.
 #pragma once
 
-#include "output/store_pixel.h"
 #include "cuda/kernels/device_memory.h"
 #include "cuda/kernels/hwc_store.cuh"
 #include "cuda/kernels/lane_math.cuh"
@@ -16,6 +15,7 @@
 #include "cuda/kernels/tile_tools.cuh"
 #include "cuda/kernels/warp.h"
 #include "cuda/kernels/warp_scratch.cuh"
+#include "output/store_pixel.h"
 
 namespace l3 {
 

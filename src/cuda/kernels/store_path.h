@@ -7,10 +7,10 @@
 #include <initializer_list>
 #include <iterator>
 
-#include "output/output_plan.h"
 #include "cuda/kernels/tile_batch.h"
 #include "format/constants.h"
 #include "format/image_view.h"
+#include "output/output_plan.h"
 
 namespace l3 {
 

@@ -6,12 +6,12 @@
 #include <type_traits>
 
 #include "core/color.h"
-#include "output/output_plan.h"
 #include "core/rans_model.h"
 #include "core/tile.h"
 #include "format/image_view.h"
 #include "format/rans_model.h"
 #include "format/status.h"
+#include "output/output_plan.h"
 
 namespace l3 {
 
