@@ -28,7 +28,7 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -73,10 +73,26 @@ class Case:
     name: str
     kind: Literal["packed", "rans"]  # as in ptxas.KINDS
     pixels: Image
+    in_teams: bool = False  # as few packed tiles are decoded: by a warp for each channel
 
     def encode(self) -> bytes:
         tile = (128, 128) if self.kind == "rans" else (64, 256)
         return l3dali.encode(self.pixels, coding=self.kind, tile=tile)
+
+    @property
+    def tiles(self) -> int:
+        return self.pixels.size // self.pixels.shape[2] // (128 * 128)
+
+    @property
+    def number(self) -> int:
+        """Of the kernel's kind, in what ptxas.py lists."""
+        return ptxas.TEAMS if self.in_teams else ptxas.KINDS.index(self.kind)
+
+    @property
+    def kernel(self) -> str:
+        """A part of its name."""
+        kind = "InTeamsI" if self.in_teams else f"KindE{self.number}E"
+        return kind + "LNS_9StoreKindE0E" + ("" if self.in_teams else "Lj1E")
 
 
 @dataclass
@@ -155,7 +171,9 @@ def read_images(data: Path) -> list[Case]:
         else:
             print(f"{data / path} cannot be read: a noisy gradient instead", file=sys.stderr)
             cases.append(Case("gradient", kind, noisy_gradient(_SIDE_PX, _SIDE_PX)))
-    return list({(case.name, case.kind): case for case in cases}.values())
+        if kind == "packed":
+            cases.append(replace(cases[-1], in_teams=True))
+    return list({(case.name, case.number): case for case in cases}.values())
 
 
 def _sections(path: Path, kernel: str) -> Iterator[list[str]]:
@@ -168,16 +186,18 @@ def _sections(path: Path, kernel: str) -> Iterator[list[str]]:
             yield row.split(" ", 6)
 
 
-def execute(case: Case, ptx: Path, kernel: str, folder: Path) -> dict[int, Line]:
+def execute(case: Case, ptx: Path, folder: Path) -> dict[int, Line]:
     """Decodes the image by the PTX machine, which also compares; returns what each line did."""
     image, counts, traffic = folder / "image.l3", folder / "counts.txt", folder / "traffic.txt"
     image.write_bytes(case.encode())
     files = {"L3_PTX": str(ptx), "L3_PTX_COUNTS": str(counts), "L3_PTX_TRAFFIC": str(traffic)}
+    if not case.in_teams:
+        files["L3_CUDART_MULTIPROCESSORS"] = "1"  # which a few tiles keep busy
     run(ROOT / _DECODE, image, **files, L3_PTX_CHECKS="none")
     lines: dict[int, Line] = {}
-    for line, opcode, warps, _, _, source_line, source in _sections(counts, kernel):
+    for line, opcode, warps, _, _, source_line, source in _sections(counts, case.kernel):
         lines[int(line)] = Line(opcode, int(warps), f"{Path(source).name}:{source_line}")
-    for line, wavefronts, sectors in _sections(traffic, kernel):
+    for line, wavefronts, sectors in _sections(traffic, case.kernel):
         lines[int(line)].wavefronts = int(wavefronts)
         lines[int(line)].sectors = int(sectors)
     return lines
@@ -328,6 +348,7 @@ class Prediction:
     cycles: dict[str, float]  # of a scheduler, a pixel
     ceiling: float
     model: float
+    lone_us: float  # of a tile whose warps have a scheduler each; waits for each other are missing
     shared_passes: float  # of a load or store in shared memory: 1 is without conflicts
     sectors: list[tuple[str, str, float, float]]  # source, opcode, requests a pixel, sectors each
 
@@ -350,7 +371,7 @@ def predict(
             places[one.source, one.opcode][0] += one.warps
             places[one.source, one.opcode][1] += one.sectors
     return Prediction(
-        case=f"{case.kind}, {case.name}",
+        case=f"{case.kind}{' in teams' if case.in_teams else ''}, {case.name}",
         gpu=f"{gpu.name}, sm_{arch}",
         warps=warps,
         ptx=sum(one.warps for one in lines.values()) / pixels,
@@ -360,6 +381,10 @@ def predict(
         cycles={name: number / pixels for name, number in cycles.items()},
         ceiling=per_cycle / max(cycles.values()),
         model=per_cycle * issue_rate(blocks, round(warps / 4)) / total,
+        lone_us=total
+        / case.tiles
+        / (ptxas.TEAM_WARPS if case.in_teams else 1)
+        / (issue_rate(blocks, 1) * CLOCKS_GHZ[arch] * 1e3),
         shared_passes=sum(one.wavefronts for one in shared) / max(1, sum(o.warps for o in shared)),
         sectors=[
             (source, opcode, requests / pixels, sectors / requests)
@@ -376,7 +401,6 @@ def predict_all(cases: Sequence[Case], arch: int, tools: dict[str, str]) -> Iter
         folder = Path(name)
         for kind in sorted({case.kind for case in cases}):
             number = ptxas.KINDS.index(kind)
-            kernel = f"KindE{number}ELNS_9StoreKindE0ELj1E"
             unit = ptxas.UNITS[number, 1]
             print(f"== {unit}, sm_{arch}", file=sys.stderr, flush=True)
             ptx, cubin = folder / f"{unit}.ptx", folder / f"{unit}.cubin"
@@ -385,13 +409,15 @@ def predict_all(cases: Sequence[Case], arch: int, tools: dict[str, str]) -> Iter
             run(tools["nvcc"], *flags, "-ptx", source, "-o", ptx)
             options = ("-v", "-O3", "-lineinfo", f"-arch=sm_{arch}")
             log = run(tools["ptxas"], *options, ptx, "-o", cubin)
-            compiled = ptxas.kernels_of(log)[number, 1, 0]
-            held, per_block, _ = ptxas.occupancy(ptxas.GPUS[arch], compiled, number, 1, folder)
+            compiled = ptxas.kernels_of(log)
             sass = run(tools["nvdisasm"], "-gp", "-hex", "-c", cubin)
             for case in cases:
                 if case.kind == kind:
-                    lines = execute(case, ptx, kernel, folder)
-                    blocks = blocks_of(read_sass(sass, kernel), lines)
+                    lines = execute(case, ptx, folder)
+                    blocks = blocks_of(read_sass(sass, case.kernel), lines)
+                    held, per_block, _ = ptxas.occupancy(
+                        ptxas.GPUS[arch], compiled[case.number, 1, 0], case.number, 1, folder
+                    )
                     one = predict(case, arch, lines, blocks, held * per_block)
                     print(f"{one.case}: {one.sass:.2f} instructions a pixel", file=sys.stderr)
                     yield one
@@ -400,13 +426,14 @@ def predict_all(cases: Sequence[Case], arch: int, tools: dict[str, str]) -> Iter
 def report(predictions: Sequence[Prediction]) -> str:
     """Tables, in Markdown."""
     origin = made()
-    head = ["predicted", "warps", "PTX", "SASS", "ceiling, GB/s", "model, GB/s"]
+    head = ["predicted", "warps", "PTX", "SASS", "ceiling, GB/s", "model, GB/s", "lone tile, us"]
     names = ["issue", "ALU", "FMA", "XU", "memory"]
     rates, costs, memory = [], [], []
     for one in predictions:
         title = f"{one.gpu}: {one.case}"
         numbers = [str(one.warps), f"{one.ptx:.2f}", f"{one.sass:.2f}"]
-        rates.append([title, *numbers, f"{one.ceiling / 1e9:.0f}", f"{one.model / 1e9:.0f}"])
+        speeds = [f"{one.ceiling / 1e9:.0f}", f"{one.model / 1e9:.0f}", f"{one.lone_us:.1f}"]
+        rates.append([title, *numbers, *speeds])
         cycles = [f"{one.cycles[name]:.2f}" for name in names]
         costs.append([title, *cycles, f"{one.wavefronts:.2f}", f"{one.shared_passes:.2f}"])
         for source, opcode, requests, sectors in one.sectors[:6]:

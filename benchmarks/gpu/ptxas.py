@@ -51,9 +51,11 @@ GPUS = {
 KINDS = ("rans", "packed")
 STORES = ("as stored", "plans")
 UNITS = {(kind, size): f"{name}_{8 * size}" for kind, name in enumerate(KINDS) for size in (1, 2)}
+# In place of a kind: packed tiles of three channels of a byte, by a warp for each channel.
+TEAMS, TEAM_WARPS = 2, 3
 
 # Prints how the rans tiles of a batch of 32 images of 128 tiles are decoded: warps a block, blocks,
-# bytes; and the bytes of a packed tile.
+# bytes; and the bytes of a packed tile, by a warp and by a team.
 _PLAN = """
 #include <cstdio>
 #include <cstdlib>
@@ -68,8 +70,9 @@ int main(int, char** v) {
   const std::vector<uint64_t> tasks(32, 128);
   const l3::WarpLimits warps = {n[4], n[4] < 20 ? n[4] : 20};
   const l3::RansGrid plan = l3::PlanRans(tasks, {{32, 0, 0, 0}}, scratch, warps, gpu);
-  std::printf("%u %u %zu %zu", plan.warps_per_block, plan.blocks_per_multiprocessor,
-              sizeof(l3::RansLookup) + plan.warps_per_block * scratch, sizeof(l3::WarpScratch));
+  std::printf("%u %u %zu %zu %zu", plan.warps_per_block, plan.blocks_per_multiprocessor,
+              sizeof(l3::RansLookup) + plan.warps_per_block * scratch, sizeof(l3::WarpScratch),
+              sizeof(l3::TeamScratch));
 }
 """
 
@@ -115,9 +118,12 @@ def kernels_of(log: str) -> Kernels:
     """What `ptxas -v` says."""
     kernels = {}
     for part in log.split("Compiling entry function")[1:]:
-        found = re.search(r"DecodeTilesI\w*?KindE(\d)E\w*?KindE(\d)ELj(\d)E", part)
-        assert found is not None
-        kind, store, size = map(int, found.groups())
+        if teams := re.search(r"DecodeTilesInTeams\w*?KindE(\d)E", part):
+            kind, store, size = TEAMS, int(teams[1]), 1
+        else:
+            found = re.search(r"DecodeTilesI\w*?KindE(\d)E\w*?KindE(\d)ELj(\d)E", part)
+            assert found is not None
+            kind, store, size = map(int, found.groups())
         stack, stores, loads = map(int, re.findall(r"(\d+) bytes (?:stack|spill)", part)[:3])
         registers = re.search(r"Used (\d+) registers", part)
         assert registers is not None
@@ -140,8 +146,8 @@ def compile_kernels(nvcc: str, arch: int, folder: Path) -> tuple[Kernels, Build]
     return kernels, Build(_cpu_seconds() - begin, ptx_bytes, fatbin_bytes)
 
 
-def plan_batch(gpu: Gpu, kernel: Kernel, size: int, folder: Path) -> tuple[int, int, int, int]:
-    """Warps a block, blocks on a multiprocessor, bytes a block, bytes of a packed tile."""
+def plan_batch(gpu: Gpu, kernel: Kernel, size: int, folder: Path) -> tuple[int, ...]:
+    """Warps a block, blocks on a multiprocessor, bytes a block, of a packed tile, of a team."""
     program = folder / "plan"
     if not program.exists():
         source = program.with_suffix(".cc")
@@ -150,28 +156,27 @@ def plan_batch(gpu: Gpu, kernel: Kernel, size: int, folder: Path) -> tuple[int, 
         _run("g++", "-std=c++17", "-Isrc", "-w", source, *units, "-o", program)
     kib = (gpu.shared_kib, gpu.block_shared_kib, gpu.reserved_kib)
     numbers = (gpu.multiprocessors, *(1024 * n for n in kib), kernel.warps(gpu), size)
-    per_block, blocks, block_bytes, packed_bytes = map(
-        int, _run(program, *map(str, numbers)).split()
-    )
-    return per_block, blocks, block_bytes, packed_bytes
+    return tuple(map(int, _run(program, *map(str, numbers)).split()))
 
 
 def occupancy(gpu: Gpu, kernel: Kernel, kind: int, size: int, folder: Path) -> tuple[int, int, int]:
     """Blocks on a multiprocessor, warps a block, bytes a block."""
-    per_block, blocks, block_bytes, packed_bytes = plan_batch(gpu, kernel, size, folder)
-    if KINDS[kind] == "rans":
+    per_block, blocks, block_bytes, packed_bytes, team_bytes = plan_batch(gpu, kernel, size, folder)
+    if kind == KINDS.index("rans"):
         return blocks, per_block, block_bytes
-    by_shared = 1024 * gpu.shared_kib // (packed_bytes + 1024 * gpu.reserved_kib)
-    return min(kernel.warps(gpu), gpu.blocks, by_shared), 1, packed_bytes
+    warps, shared_bytes = (TEAM_WARPS, team_bytes) if kind == TEAMS else (1, packed_bytes)
+    by_shared = 1024 * gpu.shared_kib // (shared_bytes + 1024 * gpu.reserved_kib)
+    return min(kernel.warps(gpu) // warps, gpu.blocks, by_shared), warps, shared_bytes
 
 
 def _kernel_rows(arch: int, kernels: Kernels, folder: Path) -> list[list[str]]:
     rows = []
     for (kind, size, store), kernel in sorted(kernels.items()):
         blocks, warps, shared = occupancy(GPUS[arch], kernel, kind, size, folder)
-        name = f"sm_{arch} ({GPUS[arch].name}), {UNITS[kind, size]}, {STORES[store]}"
+        unit = "packed_8 in teams" if kind == TEAMS else UNITS[kind, size]
+        name = f"sm_{arch} ({GPUS[arch].name}), {unit}, {STORES[store]}"
         numbers = (kernel.registers, kernel.stack_bytes, kernel.spill_bytes, shared)
-        held = f"{blocks} x {warps}" if KINDS[kind] == "rans" else str(blocks)
+        held = f"{blocks} x {warps}" if kind != KINDS.index("packed") else str(blocks)
         rows.append([name, *map(str, numbers), held])
     return rows
 

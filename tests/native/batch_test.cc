@@ -884,6 +884,30 @@ void PlansAreAligned() {
   }
 }
 
+// Few packed tiles of RGB8 are decoded by teams; other images, and more tiles, are not.
+void FewTilesInTeams() {
+  const Kind rgb = {300, 100, 3, 8, EncodeMode::kPacked, 4};
+  Kind gray = rgb;
+  gray.channels = 1;
+  Kind deep = rgb;
+  deep.sample_bits = 16;
+  const auto in_teams = [](const std::vector<Kind>& kinds, size_t copies) {
+    std::vector<CudaSample> samples;
+    Pictures batch;
+    for (const Kind& kind : kinds) batch.push_back(MakePicture(kind, 1));
+    for (size_t i = 0; i < copies * batch.size(); ++i) {
+      const ImageView& view = batch[i % batch.size()]->view;
+      samples.push_back({view, WholeImagePlan(view.info, nullptr)});
+    }
+    BatchLayout layout;
+    layout.Plan(samples, kLargeGpu);
+    return layout.Batch(nullptr, 0).in_teams != 0;
+  };
+  CHECK(in_teams({rgb}, 1) && in_teams({rgb, deep}, 1));
+  CHECK(!in_teams({gray}, 1) && !in_teams({deep}, 1) && !in_teams({rgb, gray}, 1));
+  CHECK(!in_teams({rgb}, kLargeGpu.team_tiles));
+}
+
 // Each part has the tasks of its samples, and all that they read is in the pieces up to its end.
 void PartsOfABatch() {
   const Pictures batch = MakeMixedBatch(6);
@@ -1528,6 +1552,7 @@ const std::map<std::string, void (*)()> kTests = {
     {"decoders_on_threads", DecodersOnThreads},
     {"destruction_waits_for_its_own_work", DestructionWaitsForItsOwnWork},
     {"failed_staging", FailedStaging},
+    {"few_tiles_in_teams", FewTilesInTeams},
     {"growing_in_flight", GrowingInFlight},
     {"hundred_megapixels", HundredMegapixels},
     {"many_tiny_images", ManyTinyImages},

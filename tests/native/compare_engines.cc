@@ -53,6 +53,7 @@ struct Way {
   bool has_large_blocks;  // of rans tiles, by several warps
   Source source;
   uint32_t windows = 1;  // of each file
+  bool in_teams = false;  // only files that teams decode
 
   UploadPolicy upload() const {
     const bool in_parts = source == Source::kHostInParts || source == Source::kPinnedInParts;
@@ -81,13 +82,16 @@ constexpr Way kWays[] = {
     {"all, several plans, in parts", false, Store::kAny, false, Source::kHostInParts, 4},
     {"all, several plans, from the cache", false, Store::kAny, false, Source::kCache, 4},
     {"all, two aligned for training", false, Store::kAligned, false, Source::kHost, 2},
+    {"in teams, whole", true, Store::kWhole, false, Source::kHost, 1, true},
+    {"in teams, several for training", true, Store::kTraining, false, Source::kHost, 3, true},
 };
 
 using LaunchCounts = std::map<std::string, int>;  // by kernel
 
-std::string KernelName(TileKind kind, uint32_t sample_bytes, StoreKind store) {
+std::string KernelName(TileKind kind, uint32_t sample_bytes, StoreKind store, bool in_teams) {
   return std::string(kind == TileKind::kRans ? "rans" : "packed") +
-         (sample_bytes == 1 ? " 8" : " 16") + (store == StoreKind::kPlans ? ", plans" : "");
+         (sample_bytes == 1 ? " 8" : " 16") + (store == StoreKind::kPlans ? ", plans" : "") +
+         (in_teams ? ", in teams" : "");
 }
 
 LaunchCounts NoLaunches() {
@@ -95,9 +99,12 @@ LaunchCounts NoLaunches() {
   for (const TileKind kind : {TileKind::kRans, TileKind::kPacked}) {
     for (const uint32_t sample_bytes : {1, 2}) {
       for (const StoreKind store : {StoreKind::kStored, StoreKind::kPlans}) {
-        counts[KernelName(kind, sample_bytes, store)] = 0;
+        counts[KernelName(kind, sample_bytes, store, false)] = 0;
       }
     }
+  }
+  for (const StoreKind store : {StoreKind::kStored, StoreKind::kPlans}) {
+    counts[KernelName(TileKind::kPacked, 1, store, true)] = 0;
   }
   return counts;
 }
@@ -116,13 +123,14 @@ class LimitedDevice : public GpuDevice {
   GpuLimits limits() const override {
     GpuLimits limits = device_->limits();
     if (!has_large_blocks_) return limits;
-    // One block at a time, so that it is worth several warps.
+    // One block at a time, so that it is worth several warps. And no teams.
     limits.multiprocessors = 1;
     limits.shared_bytes = 0;
+    limits.team_tiles = 0;
     return limits;
   }
   void Launch(const TileBatch& batch, CUstream_st* stream) override {
-    ++(*launches_)[KernelName(batch.kind, batch.sample_bytes, batch.store())];
+    ++(*launches_)[KernelName(batch.kind, batch.sample_bytes, batch.store(), batch.in_teams != 0)];
     device_->Launch(batch, stream);
   }
 
@@ -477,7 +485,10 @@ bool EnginesAgree(const std::vector<std::string>& names,
     }
     std::vector<const File*> chosen;
     for (const File& file : files) {
-      if (!way.without_rans || !file.has_rans) chosen.push_back(&file);
+      const ImageInfo& info = file.view.info;
+      if (way.without_rans && file.has_rans) continue;
+      if (way.in_teams && (info.channels != 3 || info.sample_bytes() != 1)) continue;
+      chosen.push_back(&file);
     }
     BatchDecoder decoder(std::make_unique<LimitedDevice>(make(), way.has_large_blocks, &launches),
                          cache, way.upload());

@@ -40,8 +40,8 @@ constexpr size_t kMaxFileBytes = 14 << 10;  // of those that exist
 constexpr uint32_t kManyWindows = 70;  // more than a warp takes of a tile
 constexpr uint32_t kWholeImages = 4;  // of the ways; few of them are that
 // Ways that differ in stores.
-constexpr uint32_t kAimedWays[] = {
-    kWholeImages, kWholeImages, kWholeImages, kWholeImages, 5, 6, 7, 8, 15, 16, 17, 20, 20};
+constexpr uint32_t kAimedWays[] = {0, kWholeImages, kWholeImages, kWholeImages, 5,  6, 7,
+                                   8, 15,           16,           17,           20, 20};
 constexpr uint32_t kChangedOne = 32;  // one batch of so many changes once it was planned
 constexpr rlim_t kCpuSeconds = 60;
 

@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <tuple>
 
 #include "ptx/runtime.h"
@@ -38,13 +39,17 @@ constexpr Gpu kGpus[] = {
     {120, 170, 102400, 101376, 1024},     // RTX 5090
 };
 
-const Gpu& GetGpu() {
+Gpu GetGpu() {
   const uint32_t target = Runtime::Get().target();
-  const Gpu* gpu = kGpus;
+  const Gpu* found = kGpus;
   for (const Gpu& one : kGpus) {
-    if (one.target <= target) gpu = &one;
+    if (one.target <= target) found = &one;
   }
-  return *gpu;
+  Gpu gpu = *found;
+  if (const char* count = std::getenv("L3_CUDART_MULTIPROCESSORS")) {
+    gpu.multiprocessors = std::atoi(count);
+  }
+  return gpu;
 }
 
 // Begins a call: what a kernel broke stays broken, and one call may be made to fail.
@@ -227,7 +232,7 @@ cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_
 cudaError_t CUDARTAPI cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   const Lock lock(Runtime::Get().mutex);
   if (device != 0) return Say(cudaErrorInvalidDevice);
-  const Gpu& gpu = GetGpu();
+  const Gpu gpu = GetGpu();
   switch (attribute) {
     case cudaDevAttrMultiProcessorCount: *value = gpu.multiprocessors; break;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = gpu.shared_bytes; break;

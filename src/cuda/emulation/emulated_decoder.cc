@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
+#include <stdexcept>
 #include <type_traits>
 
 #include "cuda/emulation/emulated_warp.h"
@@ -14,11 +16,33 @@ namespace {
 
 constexpr int kFresh = 0xCD;  // fills memory that nobody wrote
 
+// Calls run(warp) for each warp of a team. Between two SyncBlock() they run one after the other,
+// from the last or from the first on by turns.
+template <class Function>
+void RunTeam(WarpEmulator (&team)[kTeamChannels], const Function& run) {
+  std::function<void(EmulatedWarp&)> kernels[kTeamChannels];
+  for (uint32_t channel = 0; channel < kTeamChannels; ++channel) {
+    kernels[channel] = [&run, channel](EmulatedWarp& alone) {
+      TeamWarp<EmulatedWarp> warp(alone, channel);
+      run(warp);
+    };
+    team[channel].Begin(kernels[channel]);
+  }
+  uint32_t ended = 0;
+  for (uint32_t round = 0; ended == 0; ++round) {
+    for (uint32_t i = 0; i < kTeamChannels; ++i) {
+      ended += team[round % 2 == 0 ? kTeamChannels - 1 - i : i].Advance() ? 1 : 0;
+    }
+  }
+  if (ended != kTeamChannels) throw std::logic_error("warps differ in their calls of SyncBlock()");
+}
+
 // Returns how many times a tile was decoded.
 template <TileKind kKind, StoreKind kStore, uint32_t kSampleBytes>
 uint64_t DecodeTilesWith(const TileBatch& batch) {
   using Samples = std::conditional_t<kSampleBytes == 1, ByteSamples, WordSamples>;
-  static thread_local WarpEmulator emulator;  // its stacks cost more than a small image
+  static thread_local WarpEmulator team[kTeamChannels];  // stacks cost more than a small image
+  WarpEmulator& emulator = team[0];
   constexpr bool kRans = kKind == TileKind::kRans;
   // Shared memory begins with anything.
   const auto lookup = std::make_unique<RansLookup>();
@@ -34,11 +58,18 @@ uint64_t DecodeTilesWith(const TileBatch& batch) {
     }
     const std::unique_ptr<uint8_t[]> scratch(new uint8_t[batch.scratch_bytes]);
     if (task.payload_units != 0) ++decoded_tiles;
-    emulator.Run([&](EmulatedWarp& warp) {
+    const auto run = [&](auto& warp) {
       RunTask<kKind, kStore, kSampleBytes>(
           warp, batch, i, lookup.get(), scratch.get(),
           [](uint64_t* result, uint64_t bad) { *result = std::min(*result, bad); });
-    });
+    };
+    if constexpr (kKind == TileKind::kPacked && kSampleBytes == 1) {
+      if (batch.in_teams != 0) {
+        RunTeam(team, run);
+        continue;
+      }
+    }
+    emulator.Run(run);
   }
   return decoded_tiles;
 }

@@ -115,6 +115,8 @@ uint32_t EmulatedWarp::InclusiveScan(uint32_t v) const {
 
 void EmulatedWarp::Sync() const { emulator_->Exchange(lane_, WarpEmulator::Call::kSync, 0); }
 
+void EmulatedWarp::SyncBlock() const { emulator_->Exchange(lane_, WarpEmulator::Call::kBlock, 0); }
+
 WarpEmulator::WarpEmulator() {
   for (uint32_t i = 0; i < kWarpLanes; ++i) {
     lanes_[i].stack.reset(new uint8_t[kStackBytes]);
@@ -124,11 +126,20 @@ WarpEmulator::WarpEmulator() {
 }
 
 void WarpEmulator::Run(const std::function<void(EmulatedWarp&)>& kernel) {
+  Begin(kernel);
+  while (!Advance()) {
+  }
+}
+
+void WarpEmulator::Begin(const std::function<void(EmulatedWarp&)>& kernel) {
   kernel_ = &kernel;
   for (Lane& lane : lanes_) {
     lane.fake_stack = nullptr;
     Start(&lane);
   }
+}
+
+bool WarpEmulator::Advance() {
   do {
     // Lanes run in both orders, so that a missing Sync() shows.
     for (uint32_t i = 0; i < kWarpLanes; ++i) {
@@ -138,7 +149,8 @@ void WarpEmulator::Run(const std::function<void(EmulatedWarp&)>& kernel) {
     for (const Lane& lane : lanes_) {
       if (lane.call != lanes_[0].call) throw std::logic_error("lanes differ in their collectives");
     }
-  } while (lanes_[0].call != Call::kNone);
+  } while (lanes_[0].call != Call::kNone && lanes_[0].call != Call::kBlock);
+  return lanes_[0].call == Call::kNone;
 }
 
 void WarpEmulator::Start(Lane* lane) {

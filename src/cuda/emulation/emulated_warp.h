@@ -41,6 +41,7 @@ class EmulatedWarp {
   uint32_t ReduceAdd(uint32_t v) const;
   uint32_t InclusiveScan(uint32_t v) const;
   void Sync() const;
+  void SyncBlock() const;
 
  private:
   friend class WarpEmulator;
@@ -59,10 +60,15 @@ class WarpEmulator {
   // make the same collective calls; their stacks are then left without
   // unwinding. `kernel` must not throw.
   void Run(const std::function<void(EmulatedWarp&)>& kernel);
+  // The same in steps, for the warps of a block. Begin() runs nothing. `kernel` must stay.
+  // Advance() runs until all lanes have ended or called SyncBlock(). Returns whether they have
+  // ended.
+  void Begin(const std::function<void(EmulatedWarp&)>& kernel);
+  bool Advance();
 
  private:
   friend class EmulatedWarp;
-  enum class Call : uint8_t { kNone, kShuffle, kUp, kDown, kBallot, kReduce, kScan, kSync };
+  enum class Call : uint8_t { kNone, kShuffle, kUp, kDown, kBallot, kReduce, kScan, kSync, kBlock };
 
   struct Lane {
     FiberContext context;

@@ -127,7 +127,7 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
   for (size_t first : files_) PlanRuns(first);
   PlanParts(policy.part_bytes);
   PlanBlocks(limits);
-  PlanOrder();
+  PlanOrder(limits);
 
   const bool has_plans = store_ == StoreKind::kPlans;
   samples_offset_ = Align16(results_bytes());
@@ -327,7 +327,7 @@ void BatchLayout::PlanBlocks(const GpuLimits& limits) {
 }
 
 // In a launch, images with the costliest tiles go first, so that small ones fill the end.
-void BatchLayout::PlanOrder() {
+void BatchLayout::PlanOrder(const GpuLimits& limits) {
   const auto info = [this](size_t first) -> const ImageInfo& {
     return (*samples_)[first].view.info;
   };
@@ -345,14 +345,18 @@ void BatchLayout::PlanOrder() {
     });
     for (const TileKind kind : {TileKind::kRans, TileKind::kPacked}) {
       for (const uint32_t bytes : {1, 2}) {
-        Launch launch = {kind, bytes, task_count_, 0};
+        Launch launch = {kind, bytes, task_count_, 0, kind == TileKind::kPacked && bytes == 1};
         for (size_t first : order_) {
           if (info(first).sample_bytes() != bytes) continue;
           Place& file = places_[first];
           file.first_task[static_cast<size_t>(kind)] = task_count_;
-          task_count_ += file.task_count[static_cast<size_t>(kind)];
+          const uint64_t tasks = file.task_count[static_cast<size_t>(kind)];
+          task_count_ += tasks;
+          launch.in_teams =
+              launch.in_teams && (tasks == 0 || info(first).channels == kTeamChannels);
         }
         launch.task_count = task_count_ - launch.first_task;
+        launch.in_teams = launch.in_teams && launch.task_count < limits.team_tiles;
         if (launch.task_count != 0) launches_.push_back(launch);
       }
     }
@@ -675,6 +679,10 @@ TileBatch BatchLayout::Batch(uint8_t* device, size_t launch) const {
   batch.sample_bytes = l.sample_bytes;
   batch.warps_per_block = is_rans ? warps_per_block_[l.sample_bytes - 1] : 1;
   batch.scratch_bytes = is_rans ? scratch_bytes_[l.sample_bytes - 1] : sizeof(WarpScratch);
+  if (l.in_teams) {
+    batch.in_teams = 1;
+    batch.scratch_bytes = sizeof(TeamScratch);
+  }
   batch.shared_bytes =
       (is_rans ? sizeof(RansLookup) : 0) + batch.warps_per_block * batch.scratch_bytes;
   if (store_ == StoreKind::kPlans) {

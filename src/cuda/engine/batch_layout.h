@@ -164,6 +164,7 @@ class BatchLayout {
     TileKind kind;
     uint32_t sample_bytes;
     uint64_t first_task, task_count;
+    bool in_teams;
   };
   // The payloads of a row of tiles, or one, in the file and behind payloads_offset.
   struct Run {
@@ -189,7 +190,7 @@ class BatchLayout {
   void PlanRuns(size_t first);
   const Run& RunOfTile(const Place& file, uint32_t row, uint32_t column) const;
   void PlanParts(uint64_t part_bytes);
-  void PlanOrder();
+  void PlanOrder(const GpuLimits& limits);
   bool CanBeDirect(size_t sample) const;
   void PlanCopies(size_t begin, size_t end, uint64_t direct_bytes);
   uint64_t PlaceStaged(uint64_t offset);

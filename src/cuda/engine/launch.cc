@@ -9,6 +9,7 @@
 #include "cuda/engine/resources.h"
 #include "cuda/kernels/decode_tiles.h"
 #include "cuda/kernels/warp.h"
+#include "cuda/kernels/warp_scratch.cuh"
 
 namespace l3 {
 namespace {
@@ -50,7 +51,9 @@ GpuLimits GetGpuLimits() {
                       number(cudaDevAttrMaxSharedMemoryPerMultiprocessor),
                       number(cudaDevAttrMaxSharedMemoryPerBlockOptin),
                       number(cudaDevAttrReservedSharedMemoryPerBlock),
-                      {}};
+                      {},
+                      0};
+  limits.team_tiles = 4 * limits.multiprocessors;  // one for each scheduler
   for (uint32_t bytes : {1, 2}) {
     for (StoreKind store : {StoreKind::kStored, StoreKind::kPlans}) {
       limits.RansWarps(bytes, store) = GetWarpLimits(FindKernel(TileKind::kRans, bytes, store));
@@ -66,14 +69,17 @@ void LaunchDecodeTiles(const TileBatch& batch, CUstream_st* stream) {
   }
   TileBatch argument = batch;
   void* arguments[] = {&argument};
-  const void* kernel = FindKernel(batch.kind, batch.sample_bytes, batch.store());
+  const bool in_teams = batch.in_teams != 0;
+  const void* kernel = in_teams ? DecodeTilesInTeamsOf(batch.store())
+                                : FindKernel(batch.kind, batch.sample_bytes, batch.store());
   if (batch.kind == TileKind::kRans) {
     L3_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                        DeviceAttribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)));
   }
   L3_CUDA_CHECK(cudaLaunchKernel(
       kernel, dim3(static_cast<unsigned>(batch.task_count / batch.warps_per_block)),
-      dim3(kWarpLanes, batch.warps_per_block), arguments, batch.shared_bytes, stream));
+      dim3(kWarpLanes, in_teams ? kTeamChannels : batch.warps_per_block), arguments,
+      batch.shared_bytes, stream));
 }
 
 }  // namespace l3

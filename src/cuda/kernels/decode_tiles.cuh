@@ -81,6 +81,20 @@ __global__ void __launch_bounds__(
       });
 }
 
+// Block -> tile, a row of threads -> channel: for launches that have too few tiles to keep a GPU
+// busy.
+template <StoreKind kStore>
+__global__ void __launch_bounds__(kWarpLanes* kTeamChannels) DecodeTilesInTeams(TileBatch batch) {
+  extern __shared__ uint4 shared[];
+  const DeviceWarp alone;
+  TeamWarp<DeviceWarp> warp(alone, alone.Shuffle(threadIdx.y, 0));
+  RunTask<TileKind::kPacked, kStore, 1>(
+      warp, batch, blockIdx.x, nullptr, reinterpret_cast<uint8_t*>(shared),
+      [](uint64_t* result, uint64_t bad) {
+        atomicMin(reinterpret_cast<unsigned long long*>(result), bad);
+      });
+}
+
 template <TileKind kKind, uint32_t kSampleBytes>
 const void* DecodeTilesOf(StoreKind store) {
   return store == StoreKind::kPlans

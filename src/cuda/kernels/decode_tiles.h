@@ -11,5 +11,7 @@ namespace l3 {
 // DecodeTiles<kKind, store, kSampleBytes>, of a TileBatch.
 template <TileKind kKind, uint32_t kSampleBytes>
 const void* DecodeTilesOf(StoreKind store);
+// DecodeTilesInTeams<store>.
+const void* DecodeTilesInTeamsOf(StoreKind store);
 
 }  // namespace l3

@@ -9,6 +9,7 @@
 #include "cuda/kernels/device_memory.h"
 #include "cuda/kernels/sample_group.cuh"
 #include "cuda/kernels/warp.h"
+#include "cuda/kernels/warp_scratch.cuh"
 
 namespace l3 {
 
@@ -20,6 +21,7 @@ class RunningCheck {
  public:
   L3_DEVICE RunningCheck(const Warp& warp, const uint8_t* payload, uint32_t size)
       : payload_(payload), size_(size), offset_(16 * warp.lane()) {
+    if constexpr (kIsInTeam<Warp>) offset_ += 16 * kWarpLanes * warp.channel();
     Load();
   }
 
@@ -29,18 +31,25 @@ class RunningCheck {
     while (read_bytes_ < end) Step();
   }
 
-  // Reads the rest. The same on every lane.
-  L3_DEVICE bool Matches(Warp& warp) {
+  // Reads the rest. The same on every lane. `memory` is the team's TeamScratch, if there is one.
+  L3_DEVICE bool Matches(Warp& warp, [[maybe_unused]] uint8_t* memory) {
     ReadTo(size_);
     Step();
     // The stored check was summed like a word before the first one.
     const uint32_t stored = LoadConstantWord(payload_);
-    const uint32_t sum = warp.ReduceAdd(sum_) - CheckTerm(stored, ~0u);
-    return CheckFinish(sum, size_ / 4 - 1) == stored;
+    uint32_t sum = warp.ReduceAdd(sum_);
+    if constexpr (kIsInTeam<Warp>) {
+      uint32_t* const sums = reinterpret_cast<TeamScratch*>(memory)->check_sums;
+      if (warp.lane() == 0) sums[warp.channel()] = sum;
+      warp.SyncBlock();
+      sum = sums[0] + sums[1] + sums[2];
+    }
+    return CheckFinish(sum - CheckTerm(stored, ~0u), size_ / 4 - 1) == stored;
   }
 
  private:
-  static constexpr uint32_t kStepBytes = 16 * kWarpLanes;
+  // Of all warps of a team, each of which sums a part.
+  static constexpr uint32_t kStepBytes = 16 * kWarpLanes * (kIsInTeam<Warp> ? kTeamChannels : 1);
 
   L3_DEVICE void Load() {
     if (offset_ < size_) pending_ = LoadConstantChunk(payload_ + offset_);

@@ -79,10 +79,10 @@ struct TileBatch {
   uint64_t task_count;
   TileKind kind;
   uint32_t sample_bytes;     // of all images with tasks here
-  uint32_t warps_per_block;  // 1 without rans tiles
+  uint32_t warps_per_block;  // with a task each; 1 without rans tiles
   uint32_t shared_bytes;     // of shared memory that a block needs
-  uint32_t scratch_bytes;    // of it each warp's, a multiple of 16
-  uint32_t padding;
+  uint32_t scratch_bytes;    // of it each task's, a multiple of 16
+  uint32_t in_teams;         // not 0: a block is a team for one tile (TeamScratch)
   // One for each sample, 16-byte aligned; null if all leave whole and as stored.
   const OutputPlan* plans;
   // With plans: one for each task, and what they list. A task's sample is the first of them.

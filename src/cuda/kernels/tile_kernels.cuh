@@ -115,10 +115,19 @@ template <uint32_t kChannels, uint32_t kSampleBytes, bool kUsual, class Warp, cl
 L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const SampleMap& map,
                                   const TileRect& rect, const TilePayload& tile, const Store& store,
                                   [[maybe_unused]] typename Store::Halves* halves,
-                                  RunningCheck<Warp>* check, WarpScratch* scratch) {
+                                  RunningCheck<Warp>* check, WarpScratch* scratch,
+                                  [[maybe_unused]] TeamScratch* team) {
+  constexpr bool kInTeam = kUsual && kIsInTeam<Warp>;
   const PackedBody& body = scratch->body;
-  const auto layout = [&body](uint32_t c) {
-    return kUsual ? ChannelLayout::kDelta : body.channel[c].layout;
+  // Channels in the order of the arrays below. A warp of a team has its own channel first: it needs
+  // the widths of the others to find its residuals.
+  uint32_t first = 0;
+  if constexpr (kInTeam) first = warp.channel();
+  const auto channel = [&body, first](uint32_t c) -> const auto& {
+    return body.channel[kInTeam ? (first + c) % kChannels : c];
+  };
+  const auto layout = [&channel](uint32_t c) {
+    return kUsual ? ChannelLayout::kDelta : channel(c).layout;
   };
   const uint32_t lane = warp.lane();
   const uint32_t groups = (rect.width_px + kGroupSize - 1) / kGroupSize;
@@ -132,8 +141,8 @@ L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const Sampl
   uint32_t code_bit[kChannels] = {};    // where this lane's next code is in them
   L3_UNROLL
   for (uint32_t c = 0; c < kChannels; ++c) {
-    rows[c].Fill(body.channel[c].base);
-    width[c] = body.channel[c].start_width;
+    rows[c].Fill(channel(c).base);
+    width[c] = channel(c).start_width;
   }
 
   const bool adds_green = kChannels >= 3 && tile.transform == ColorTransform::kSubtractGreen;
@@ -141,17 +150,40 @@ L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const Sampl
   [[maybe_unused]] const uint32_t green_times = warp.Shuffle(adds_green ? 1 : 0, 0);
   uint32_t pos = body.residuals_offset;
   bool valid = true;
+  const auto store_row = [&](const GroupMath<kSampleBytes>& math,
+                             const SampleGroup(&planes)[kChannels], uint32_t y) {
+    SampleGroup values[kChannels];
+    if constexpr (Store::kHasHalves) {
+      if (kUsual || halves->serves()) {
+        AddGreenToPlanes(math, planes, green_times, ~0u, values);
+        return halves->StoreRow(warp, values, math.range.max, y);
+      }
+    }
+    uint32_t words[kInterleavedWords<kChannels, kSampleBytes>];
+    if (adds_green) {
+      AddGreenToPlanes(math, planes, 1, math.range.mask, values);
+      Interleave<kChannels, kSampleBytes>(values, words);
+    } else {
+      Interleave<kChannels, kSampleBytes>(planes, words);
+    }
+    StageRow<kChannels, kSampleBytes>(warp, words, map, count, scratch, &valid);
+    if constexpr (kUsual && !Store::kHasHalves) {
+      store.StoreRow(warp, scratch->row, 0, y, rect.width_px);
+    } else {
+      store.StoreRareRow(warp, scratch->row, 0, y, rect.width_px);
+    }
+  };
   for (uint32_t y = 0; y < rect.height_px; ++y) {
     const GroupMath<kSampleBytes> math{scratch->range};
     check->ReadTo(pos + kReadAheadBytes);
     L3_UNROLL
     for (uint32_t c = 0; c < kChannels; ++c) {
       const uint32_t at = kUsual ? 0 : c;  // delta channels have their codes at the same places
-      const uint32_t row_bytes = body.channel[at].width_row_bytes;
+      const uint32_t row_bytes = channel(at).width_row_bytes;
       if (y % kRowsPerRead == 0) {
-        predictors[c] = ReadWord(tile.data, tile.size, body.channel[c].predictors_offset + y / 2);
-        codes[c] = ReadWord(tile.data, tile.size,
-                            body.channel[c].widths_offset + y * row_bytes + 4 * lane);
+        predictors[c] = ReadWord(tile.data, tile.size, channel(c).predictors_offset + y / 2);
+        codes[c] =
+            ReadWord(tile.data, tile.size, channel(c).widths_offset + y * row_bytes + 4 * lane);
         code_bit[at] = lane * (layout(c) == ChannelLayout::kAbsolute ? 4 : 2);
         const uint32_t rows_left = rect.height_px - y;
         const uint32_t unused = rows_left < kRowsPerRead ? 4 * (kRowsPerRead - rows_left) : 0;
@@ -172,14 +204,19 @@ L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const Sampl
     // What sparse channels read past the end is found in the next row, or behind the last one.
     static_assert(kMaxChannels * kMaxSparseRowBytes < kPayloadPaddingBytes);
     if (pos + places.Total() > tile.size) return Status::kCorruptTile;
+    [[maybe_unused]] const uint32_t next_pos = pos + places.Total();
+    if constexpr (kInTeam) {
+      if (first >= 1) pos += places.Total(kChannels - first);
+      if (first == 2) pos += places.Total(2);
+    }
 
     L3_UNROLL
-    for (uint32_t c = 0; c < kChannels; ++c) {
+    for (uint32_t c = 0; c < (kInTeam ? 1 : kChannels); ++c) {
       if (layout(c) == ChannelLayout::kConstant) continue;
       SampleGroup folded;
       if (layout(c) == ChannelLayout::kSparse) {
         folded.Fill(0);
-        if (ReadBit(tile.data + body.channel[c].widths_offset, y) != 0) {
+        if (ReadBit(tile.data + channel(c).widths_offset, y) != 0) {
           ReadSparseGroups(warp, tile.data, groups, info.used_bits, &pos, &folded);
         }
       } else {
@@ -191,26 +228,26 @@ L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const Sampl
       predictors[c] >>= 4;
     }
 
-    SampleGroup values[kChannels];
-    if constexpr (Store::kHasHalves) {
-      if (kUsual || halves->serves()) {
-        AddGreenToPlanes(math, rows, green_times, ~0u, values);
-        halves->StoreRow(warp, values, math.range.max, y);
-        continue;
+    if constexpr (kInTeam) {
+      pos = next_pos;
+      const uint32_t row = y % kTeamChannels;
+      auto& shared = team->rows[y / kTeamChannels % 2];
+      const uint32_t (&word)[SampleGroup::kWords] = rows[0].word;
+      shared[row][first][lane] = {{word[0], word[1], word[2], word[3]}};
+      if (row + 1 != kTeamChannels && y + 1 != rect.height_px) continue;
+      warp.SyncBlock();
+      if (first > row) continue;
+      SampleGroup planes[kChannels];
+      L3_UNROLL
+      for (uint32_t c = 0; c < kChannels; ++c) {
+        L3_UNROLL
+        for (uint32_t k = 0; k < SampleGroup::kWords; ++k) {
+          planes[c].word[k] = shared[first][c][lane].word[k];
+        }
       }
-    }
-    uint32_t words[kInterleavedWords<kChannels, kSampleBytes>];
-    if (adds_green) {
-      AddGreenToPlanes(math, rows, 1, math.range.mask, values);
-      Interleave<kChannels, kSampleBytes>(values, words);
+      store_row(math, planes, y - row + first);
     } else {
-      Interleave<kChannels, kSampleBytes>(rows, words);
-    }
-    StageRow<kChannels, kSampleBytes>(warp, words, map, count, scratch, &valid);
-    if constexpr (kUsual && !Store::kHasHalves) {
-      store.StoreRow(warp, scratch->row, 0, y, rect.width_px);
-    } else {
-      store.StoreRareRow(warp, scratch->row, 0, y, rect.width_px);
+      store_row(math, rows, y);
     }
   }
   if (!OnAllLanes(warp, valid)) return Status::kCorruptTile;
@@ -221,7 +258,7 @@ template <uint32_t kChannels, uint32_t kSampleBytes, class Warp, class Store>
 L3_DEVICE Status DecodePackedTileWarp(Warp& warp, const ImageInfo& info, const SampleMap& map,
                                       const TileRect& rect, const TilePayload& tile,
                                       const Store& store, RunningCheck<Warp>* check,
-                                      WarpScratch* scratch) {
+                                      WarpScratch* scratch, TeamScratch* team) {
   Status status = Status::kOk;
   if (warp.lane() == 0) {
     status = ParsePackedBody(tile.data, tile.size, kChannels, info.used_bits, rect.width_px,
@@ -243,10 +280,11 @@ L3_DEVICE Status DecodePackedTileWarp(Warp& warp, const ImageInfo& info, const S
   for (uint32_t c = 0; c < kChannels; ++c) {
     usual = usual && scratch->body.channel[c].layout == ChannelLayout::kDelta;
   }
+  if (!usual && !IsFirstInTeam(warp)) return Status::kOk;
   return usual ? DecodePackedRows<kChannels, kSampleBytes, true>(warp, info, map, rect, tile, store,
-                                                                 &halves, check, scratch)
-               : DecodePackedRows<kChannels, kSampleBytes, false>(warp, info, map, rect, tile,
-                                                                  store, &halves, check, scratch);
+                                                                 &halves, check, scratch, team)
+               : DecodePackedRows<kChannels, kSampleBytes, false>(
+                     warp, info, map, rect, tile, store, &halves, check, scratch, team);
 }
 
 // Where the rows of a tile go: of an image that leaves whole and as stored, or by plans.
@@ -288,18 +326,29 @@ L3_DEVICE Status DecodeSimpleTile(Warp& warp, const DecodeSample& sample, const 
                                   const TileRect& rect, const TilePayload& tile,
                                   RunningCheck<Warp>* check, uint8_t* memory) {
   WarpScratch* scratch = reinterpret_cast<WarpScratch*>(memory);
+  TeamScratch* team = nullptr;
+  if constexpr (kIsInTeam<Warp>) {
+    team = reinterpret_cast<TeamScratch*>(memory);
+    scratch = &team->warps[warp.channel()];
+  }
   const auto rows = MakeRows<kSampleBytes>(sample, output, rect);
   if (tile.coding == TileCoding::kConstant || tile.coding == TileCoding::kStored) {
+    if (!IsFirstInTeam(warp)) return Status::kOk;
     return DecodePlainTileWarp<kSampleBytes>(warp, sample.info.channels, sample.map, rect, tile,
                                              rows, check, scratch->row);
   }
   if (tile.coding != TileCoding::kPacked) return Status::kCorruptTile;
-  return WithChannels(sample.info.channels, [&](auto channels) {
+  const auto decode = [&](auto channels) {
     constexpr uint32_t kChannels = decltype(channels)::value;
     return DecodePackedTileWarp<kChannels, kSampleBytes>(warp, sample.info, sample.map, rect, tile,
                                                          StoreOf<kChannels, kSampleBytes>(rows),
-                                                         check, scratch);
-  });
+                                                         check, scratch, team);
+  };
+  if constexpr (kIsInTeam<Warp>) {
+    return decode(std::integral_constant<uint32_t, kTeamChannels>());
+  } else {
+    return WithChannels(sample.info.channels, decode);
+  }
 }
 
 template <uint32_t kSampleBytes, class Warp, class Output>
@@ -337,7 +386,7 @@ L3_DEVICE Status DecodeModelTile(Warp& warp, const DecodeSample& sample, const O
 // is the same on every lane.
 // On an error the tile's part of the output holds unspecified samples; none is written
 // outside. `output` is the ImageOutput of an image that leaves whole and as stored, or
-// TilePlans. `memory` is shared by the warp: batch.scratch_bytes, 16-byte aligned.
+// TilePlans. `memory` is shared by the warp or its team: batch.scratch_bytes, 16-byte aligned.
 template <TileKind kKind, uint32_t kSampleBytes, class Warp, class Output>
 L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const Output& output,
                                 const TileTask& task, const RansLookup* lookup, uint8_t* memory) {
@@ -357,7 +406,7 @@ L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const Ou
     }
   }
   // A damaged payload is one whatever else it breaks (format.md 5).
-  return check.Matches(warp) ? status : Status::kChecksumMismatch;
+  return check.Matches(warp, memory) ? status : Status::kChecksumMismatch;
 }
 
 // Does a task of a launch. lower(result, bad) makes a sample's result `bad` if that is less.
@@ -366,7 +415,7 @@ L3_DEVICE void RunTask(Warp& warp, const TileBatch& batch, uint64_t number,
                        const RansLookup* lookup, uint8_t* memory, const Lower& lower) {
   const TileTask task = batch.tasks[number];
   if constexpr (kKind == TileKind::kPacked && kStore == StoreKind::kPlans) {
-    if (task.payload_units == 0 && task.tile != 0) {
+    if (task.payload_units == 0 && task.tile != 0 && IsFirstInTeam(warp)) {
       FillBorderWarp(warp, batch.plans[task.sample], task.tile - 1);
     }
   }

@@ -12,6 +12,7 @@
 //   uint32_t ReduceAdd(v)         sum over all lanes
 //   uint32_t InclusiveScan(v)     sum over this lane and those below
 //   void Sync()                   makes writes to shared memory visible
+//   void SyncBlock()              the same for all warps of the block, which all call it
 //
 // All but these two are collectives: every lane makes the same calls in the same
 // order.
@@ -89,11 +90,38 @@ class DeviceWarp {
     return v;
   }
   L3_DEVICE void Sync() const { __syncwarp(); }
+  L3_DEVICE void SyncBlock() const { __syncthreads(); }
 
  private:
   static constexpr uint32_t kAll = 0xFFFFFFFF;
 };
 
 #endif  // __CUDACC__
+
+// A warp of a team: the warps of a block that decode a tile together, one for each channel.
+template <class Warp>
+class TeamWarp : public Warp {
+ public:
+  L3_DEVICE TeamWarp(const Warp& warp, uint32_t channel) : Warp(warp), channel_(channel) {}
+  L3_DEVICE uint32_t channel() const { return channel_; }
+
+ private:
+  uint32_t channel_;
+};
+
+template <class Warp>
+constexpr bool kIsInTeam = false;
+template <class Warp>
+constexpr bool kIsInTeam<TeamWarp<Warp>> = true;
+
+// Whether this warp does the work that one warp of a team does for all.
+template <class Warp>
+L3_DEVICE bool IsFirstInTeam(const Warp& warp) {
+  if constexpr (kIsInTeam<Warp>) {
+    return warp.channel() == 0;
+  } else {
+    return true;
+  }
+}
 
 }  // namespace l3

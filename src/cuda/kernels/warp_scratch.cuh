@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/packed.h"
+#include "cuda/kernels/device_memory.h"
 #include "cuda/kernels/rans_samples.cuh"
 #include "cuda/kernels/sample_group.cuh"
 #include "format/constants.h"
@@ -30,6 +31,17 @@ struct WarpScratch {
   HalvesPlace halves;
   // A span of pixels at their largest, and the word to spare that stores ask for.
   alignas(16) uint8_t row[kRowSpan * kMaxChannels * 2 + 16];
+};
+
+// Teams decode tiles with three channels of one byte.
+constexpr uint32_t kTeamChannels = 3;
+
+// The shared memory of a team. Each warp writes three rows of its channel to `rows`. Then each warp
+// stores one of these rows with all channels, and goes on with the other half of `rows`.
+struct TeamScratch {
+  WarpScratch warps[kTeamChannels];
+  Chunk rows[2][kTeamChannels][kTeamChannels][kWarpLanes];  // half, row, channel, lane
+  uint32_t check_sums[kTeamChannels];
 };
 
 // Pixels that a lane of a rans tile stores at a time, and steps between two stores.
