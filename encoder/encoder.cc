@@ -22,10 +22,10 @@ namespace {
 
 constexpr uint32_t kPackedTileWidthLog2 = 8;
 constexpr uint32_t kPackedTileHeightLog2 = 6;
-// A GPU decodes a tile by one warp, row after row. So images of few tiles get lower ones, down to
-// 16 rows: a launch then ends sooner. Files below 1 / 8 of the samples would grow by over 2 %.
+// A GPU decodes the rows of a tile one after the other. So images of few tiles get lower ones: a
+// launch then ends sooner. Files below 1 / 8 of the samples would grow by over 2 %.
 constexpr uint64_t kFewPackedTiles = 32;
-constexpr uint32_t kMinPackedTileHeightLog2 = 4;
+constexpr uint32_t kLowPackedTileHeightLog2 = 5;
 constexpr uint32_t kMinLowTileWidth = 128;
 constexpr uint64_t kLowTilesShare = 8;
 // Sides of rans tiles. A tile needs this many samples to pay for its states and coefficients.
@@ -679,14 +679,11 @@ bool AreGroups(const std::vector<std::vector<uint32_t>>& groups, uint32_t channe
 // Log2 of the rows of packed tiles. Label maps are too small a file for low tiles.
 uint32_t PackedTileHeightLog2(const PixelView& pixels, const EncodeOptions& options,
                               uint64_t groups) {
-  uint32_t log2 = kPackedTileHeightLog2;
-  if (options.meaning == Meaning::kLabels || pixels.width_px < kMinLowTileWidth) return log2;
   const uint64_t columns = CeilDiv(uint64_t{pixels.width_px}, 1u << kPackedTileWidthLog2);
-  while (log2 > kMinPackedTileHeightLog2 &&
-         groups * columns * CeilDiv(uint64_t{pixels.height_px}, 1u << log2) < kFewPackedTiles) {
-    --log2;
-  }
-  return log2;
+  const uint64_t rows = CeilDiv(uint64_t{pixels.height_px}, 1u << kPackedTileHeightLog2);
+  const bool is_low = options.meaning != Meaning::kLabels && pixels.width_px >= kMinLowTileWidth &&
+                      groups * columns * rows < kFewPackedTiles;
+  return is_low ? kLowPackedTileHeightLog2 : kPackedTileHeightLog2;
 }
 
 // Of all that is kept beside the pixels, headers of chunks not counted.

@@ -42,7 +42,7 @@ def test_thin_images_have_long_tiles(side: int, long_side: int) -> None:
     [
         ((1100, 1000), 64),
         ((512, 768, 3), 32),
-        ((375, 500, 3), 16),
+        ((375, 500, 3), 32),
         ((375, 500, 8), 64),  # of noise: eight groups
         ((300, 100, 3), 64),  # narrow
     ],

@@ -905,7 +905,7 @@ void FewTilesInTeams() {
   };
   CHECK(in_teams({rgb}, 1) && in_teams({rgb, deep}, 1));
   CHECK(!in_teams({gray}, 1) && !in_teams({deep}, 1) && !in_teams({rgb, gray}, 1));
-  CHECK(!in_teams({rgb}, kLargeGpu.team_tiles));
+  CHECK(!in_teams({rgb}, kLargeGpu.team_tiles[0]));
 }
 
 // Each part has the tasks of its samples, and all that they read is in the pieces up to its end.

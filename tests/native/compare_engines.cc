@@ -126,7 +126,7 @@ class LimitedDevice : public GpuDevice {
     // One block at a time, so that it is worth several warps. And no teams.
     limits.multiprocessors = 1;
     limits.shared_bytes = 0;
-    limits.team_tiles = 0;
+    std::fill(std::begin(limits.team_tiles), std::end(limits.team_tiles), 0);
     return limits;
   }
   void Launch(const TileBatch& batch, CUstream_st* stream) override {

@@ -13,9 +13,9 @@ namespace l3 {
 
 // GPUs to lay a batch out for.
 constexpr GpuLimits kLargeGpu = {
-    132, 228 << 10, 227 << 10, 1 << 10, {{{20, 20}, {16, 16}}, {{20, 20}, {16, 16}}}, 528};
+    132, 228 << 10, 227 << 10, 1 << 10, {{{20, 20}, {16, 16}}, {{20, 20}, {16, 16}}}, {1056, 660}};
 constexpr GpuLimits kSmallGpu = {
-    80, 100 << 10, 99 << 10, 1 << 10, {{{16, 16}, {12, 12}}, {{16, 16}, {12, 12}}}, 0};
+    80, 100 << 10, 99 << 10, 1 << 10, {{{16, 16}, {12, 12}}, {{16, 16}, {12, 12}}}, {0, 0}};
 
 // Runs the kernels of a batch that lies in host memory. Returns how many times a tile was decoded.
 uint64_t DecodeTilesEmulated(const TileBatch& batch);

@@ -356,7 +356,8 @@ void BatchLayout::PlanOrder(const GpuLimits& limits) {
               launch.in_teams && (tasks == 0 || info(first).channels == kTeamChannels);
         }
         launch.task_count = task_count_ - launch.first_task;
-        launch.in_teams = launch.in_teams && launch.task_count < limits.team_tiles;
+        launch.in_teams =
+            launch.in_teams && launch.task_count <= limits.team_tiles[static_cast<size_t>(store_)];
         if (launch.task_count != 0) launches_.push_back(launch);
       }
     }

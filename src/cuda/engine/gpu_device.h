@@ -26,7 +26,8 @@ struct GpuLimits {
   uint32_t shared_bytes_per_block;  // at most
   uint32_t reserved_bytes;          // of it that a block takes besides its own
   WarpLimits rans[2][kStoreKinds];  // of the kernels of rans tiles, by RansWarps()
-  uint32_t team_tiles;              // fewer packed tiles in a launch are decoded by teams
+  // So many packed tiles in a launch are decoded by teams, at most. By StoreKind.
+  uint32_t team_tiles[kStoreKinds];
 
   WarpLimits& RansWarps(uint32_t sample_bytes, StoreKind store) {
     return rans[sample_bytes - 1][static_cast<uint32_t>(store)];

@@ -52,12 +52,19 @@ GpuLimits GetGpuLimits() {
                       number(cudaDevAttrMaxSharedMemoryPerBlockOptin),
                       number(cudaDevAttrReservedSharedMemoryPerBlock),
                       {},
-                      0};
-  limits.team_tiles = 4 * limits.multiprocessors;  // one for each scheduler
+                      {}};
   for (uint32_t bytes : {1, 2}) {
     for (StoreKind store : {StoreKind::kStored, StoreKind::kPlans}) {
       limits.RansWarps(bytes, store) = GetWarpLimits(FindKernel(TileKind::kRans, bytes, store));
     }
+  }
+  for (StoreKind store : {StoreKind::kStored, StoreKind::kPlans}) {
+    int teams = 0;
+    L3_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        &teams, DecodeTilesInTeamsOf(store), kTeamChannels * kWarpLanes, sizeof(TeamScratch)));
+    limits.team_tiles[static_cast<uint32_t>(store)] =
+        limits.multiprocessors *
+        std::min(static_cast<uint32_t>(teams), kTeamsPerSm[static_cast<uint32_t>(store)]);
   }
   return limits;
 }

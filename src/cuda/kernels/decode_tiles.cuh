@@ -84,7 +84,9 @@ __global__ void __launch_bounds__(
 // Block -> tile, a row of threads -> channel: for launches that have too few tiles to keep a GPU
 // busy.
 template <StoreKind kStore>
-__global__ void __launch_bounds__(kWarpLanes* kTeamChannels) DecodeTilesInTeams(TileBatch batch) {
+__global__ void __launch_bounds__(kWarpLanes* kTeamChannels,
+                                  kTeamsPerSm[static_cast<uint32_t>(kStore)])
+    DecodeTilesInTeams(TileBatch batch) {
   extern __shared__ uint4 shared[];
   const DeviceWarp alone;
   TeamWarp<DeviceWarp> warp(alone, alone.Shuffle(threadIdx.y, 0));

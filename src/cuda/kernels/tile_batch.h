@@ -70,6 +70,10 @@ constexpr uint32_t kTileKinds = 2;
 enum class StoreKind : uint32_t { kStored, kPlans };
 constexpr uint32_t kStoreKinds = 2;
 
+// Teams (warp_scratch.cuh) that an SM holds at once, by StoreKind. With more than 8 tiles it is
+// busy without teams; plans take more registers.
+constexpr uint32_t kTeamsPerSm[kStoreKinds] = {8, 5};
+
 // The work of one launch.
 struct TileBatch {
   const DecodeSample* samples;
