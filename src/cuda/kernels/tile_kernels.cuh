@@ -8,7 +8,8 @@
 //   row y   s0..s7    s8..s15   s16..s23  ...  s248..s255
 //
 // The row above stays in registers. A finished row passes through shared
-// memory to the store policy.
+// memory to the store policy. A warp type may also be one of a team
+// (TeamWarp), whose warps decode a channel each of the same tile.
 #pragma once
 
 #include <type_traits>
