@@ -81,7 +81,7 @@ class Case:
 
     @property
     def tiles(self) -> int:
-        return self.pixels.size // self.pixels.shape[2] // (128 * 128)
+        return int(self.pixels[..., 0].size) // 128**2
 
     @property
     def number(self) -> int:
