@@ -306,7 +306,7 @@ void Machine::Touch(Warp* warp, const Instruction& in, uint32_t lane, ByteStamps
   for (uint32_t i = 0; i < bytes; ++i) {
     Stamp& written = stamps.written[i];
     Stamp& read = stamps.read[i];
-    if (!(written == known) && !(is_atomic && written.mark() && written.operation() == operation)) {
+    if (!(written == known) && !(is_atomic && written.mark())) {
       const bool is_one = writes && is_same && written.operation() == operation &&
                           written.epoch() == mine.epoch() &&
                           written.thread() / kLanes == thread / kLanes;
