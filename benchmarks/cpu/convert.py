@@ -338,7 +338,7 @@ def measure_ray(files: list[bytes], folder: Path, rounds: int) -> list[dict[str,
         ):
             work = find_work(find_sources([str(source)]), target, Options(), manifest, workers)
             start = time.perf_counter()
-            for rows in ray_engine.run_on_ray(work.jobs, workers, []):
+            for rows in ray_engine.run_on_ray(work.jobs, workers):
                 if any(row.status != "done" for row in rows):
                     raise SystemExit(f"{rows[0].source}: {rows[0].reason}")
             return time.perf_counter() - start

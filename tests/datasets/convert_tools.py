@@ -68,16 +68,6 @@ def pax(name: str, kind: bytes, body: bytes) -> bytes:
     return header.tobuf(tarfile.USTAR_FORMAT) + body + bytes(-len(body) % 512)
 
 
-def negative_header(name: str, kind: bytes, size: int) -> bytes:
-    """A header whose size is below 0, as tarfile reads it."""
-    header = bytearray(tarfile.TarInfo(name).tobuf(tarfile.GNU_FORMAT))
-    header[124:136] = (256**12 + size).to_bytes(12, "big")
-    header[156:157] = kind
-    header[148:156] = b" " * 8
-    header[148:156] = b"%06o\0 " % sum(header)
-    return bytes(header)
-
-
 def write_bad_shard(path: Path) -> Path:
     """A tar file whose pax header has a length of 4,000 digits: tarfile raises OverflowError."""
     path.write_bytes(pax("x", tarfile.XHDTYPE, b"9" * 4000 + b" path=x\n") + bytes(1024))
@@ -116,9 +106,9 @@ def rows_of(folder: Path) -> dict[str, Row]:
 
 
 def files_below(folder: Path) -> set[str]:
-    """All files of a tree but manifest and report; temporary ones too."""
+    """All files of a tree but the manifest; temporary ones too."""
     names = {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
-    return names - {MANIFEST_NAME, "l3-report.html"}
+    return names - {MANIFEST_NAME}
 
 
 def convert(*arguments: object) -> int:

@@ -29,7 +29,7 @@ _work, _convert_each = engine._work, jobs._convert_each
 def work(job: Job) -> Iterator[list[Row]]:
     while job.kind != FILES and job.files[0].name not in DONE:
         time.sleep(0.01)
-    jobs._convert_each = convert_each  # type: ignore[assignment]
+    jobs._convert_each = convert_each
     return _work(job)
 
 
@@ -41,6 +41,6 @@ def convert_each(job: Job, *arguments: Any) -> Iterator[Row]:
 
 def run() -> NoReturn:
     engine._work = work
-    jobs._convert_each = convert_each  # type: ignore[assignment]
+    jobs._convert_each = convert_each
     sys.argv.insert(1, "convert")
     cli.run()

@@ -7,13 +7,11 @@ import os
 import signal
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from l3dali.datasets.convert import alone, engine, limits, preview
-from l3dali.datasets.convert.children import Child
+from l3dali.datasets.convert import alone, engine, growth, limits
 from l3dali.images import reading
 
 if TYPE_CHECKING:
@@ -26,7 +24,8 @@ if TYPE_CHECKING:
 
 KINDS = ("sound", "slow", "allocates", "spins", "crashes", "exits", "raises", "signals", "waits")
 _read = reading._READERS["bmp"]
-_convert, _work, _growth = alone._convert, engine._work, preview._growth_apart
+_read_apart = alone._read
+_convert, _work, _growth = alone._convert, engine._work, growth._growth_apart
 
 
 def _misbehave() -> None:
@@ -45,6 +44,11 @@ def work(job: Job) -> Iterator[list[Row]]:
 def convert(blob: Blob, options: Options, threads: int) -> Outcome | None:
     _misbehave()
     return _convert(blob, options, threads)
+
+
+def read_or_end(data: bytes, options: Options, labels: bool) -> Picture:
+    _misbehave()
+    return _read_apart(data, options, labels)
 
 
 def work_or_end(job: Job) -> Iterator[list[Row]]:
@@ -70,19 +74,6 @@ def end(*_: object) -> NoReturn:
 
 def raise_memory_error(*_: object) -> NoReturn:
     raise MemoryError
-
-
-def scores() -> tuple[int, int]:
-    """The OOM scores of this process and of a child of it."""
-    child = Child()
-    try:
-        return own_score(), child.call(own_score)
-    finally:
-        child.end()
-
-
-def own_score() -> int:
-    return int(Path("/proc/self/oom_score_adj").read_text())
 
 
 def work_without_a_package(job: Job) -> Iterator[list[Row]]:

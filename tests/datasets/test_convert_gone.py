@@ -251,18 +251,6 @@ def test_sources_are_listed_under_the_lock(
     assert (dest / "new.l3").exists()
 
 
-def test_a_folder_in_several_spellings_counts_once(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folder.parent)
-    Path("link").symlink_to("s")
-    spellings = ["s", "s/", "./s", f"{folder}/../s", "link", f"file://{folder}", "s/1.png"]
-    assert sum(map(len, find_sources(spellings).folders.values())) == 5
-    assert find_sources(["link/1.png", "s"]).folders.keys() == {"link"}
-    assert convert("s", "link", "d") == 0
-    assert rows_of(Path("d")).keys() == {"0.png", "1.png", "2.png", "3.png", "a.tar"}
-
-
 @pytest.mark.parametrize("name", ["d", "new/deep/d"])
 def test_a_dry_run_leaves_nothing(folder: Path, name: str) -> None:
     before = {path.name for path in folder.parent.iterdir()}

@@ -22,8 +22,8 @@ from children import child_environment
 from convert_tools import convert, files_below, image, png, read_tar, rows_of, samples, write_tar
 
 from l3dali import codec
-from l3dali.datasets.convert import alone, engine, job, limits, preview
-from l3dali.datasets.convert.children import Child
+from l3dali.cli import main
+from l3dali.datasets.convert import alone, engine, growth, job, limits
 from l3dali.datasets.convert.images import Blob, Options, convert_image
 
 REASONS = {  # patterns
@@ -126,7 +126,7 @@ def test_the_estimate_of_growth_dies(
 ) -> None:
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "a.png").write_bytes(png())
-    monkeypatch.setattr(preview, "_growth_apart", killer)
+    monkeypatch.setattr(growth, "_growth_apart", killer)
     assert convert(tmp_path / "s", tmp_path / "d") == 0
     assert files_below(tmp_path / "d") == {"a.l3"}
 
@@ -136,7 +136,7 @@ def test_a_killed_worker_costs_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], jobs: str
 ) -> None:
     monkeypatch.setattr(engine, "_work", hostile_readers.work_or_end)
-    monkeypatch.setattr(preview, "_growth_apart", hostile_readers.growth_or_end)
+    monkeypatch.setattr(growth, "_growth_apart", hostile_readers.growth_or_end)
     (tmp_path / "s").mkdir()
     for name, side in (("deadly", 99), ("a", 64), ("b", 65)):
         noise = np.random.default_rng(side).integers(0, 255, (side, side, 3)).astype(np.uint8)
@@ -180,19 +180,6 @@ def test_a_daemonic_process(tmp_path: Path) -> None:
     assert files_below(tmp_path / "d") == {"0.l3", "1.l3", "2.l3"}
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux has such scores")
-def test_children_end_first_where_memory_ends() -> None:
-    """The command keeps the rows."""
-    own = hostile_readers.own_score()
-    child = Child()
-    try:
-        wanted = min(own + 500, 1000), min(own + 1000, 1000)
-        assert child.call(hostile_readers.scores) == wanted
-    finally:
-        child.end()
-    assert hostile_readers.own_score() == own
-
-
 def test_what_the_system_has_killed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alone, "_convert", hostile_readers.end)
     # The second may be an image, and may be none.
@@ -201,6 +188,20 @@ def test_what_the_system_has_killed_is_tried_again(monkeypatch: pytest.MonkeyPat
         assert outcome is not None
         assert outcome.failure == "its process ended by SIGKILL"
         assert outcome.transient == "memory"
+
+
+def test_a_reader_costs_its_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In `l3 profile`, whose process the crash ended."""
+    pytest.importorskip("nvidia.dali")
+    monkeypatch.setattr(alone, "_read", hostile_readers.read_or_end)
+    (tmp_path / "s").mkdir()
+    for kind in ("sound", "crashes"):
+        (tmp_path / "s" / f"{kind}.bmp").write_bytes(bmp(kind, 0))
+    profile = tmp_path / "p.json"
+    assert main(["profile", str(tmp_path / "s"), "-o", str(profile), "--seconds", "1"]) == 0
+    assert "crashes.bmp: the reader crashed (SIGSEGV)" in profile.read_text()
 
 
 SIGNALS = """
@@ -361,8 +362,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from l3dali.cli import run
 
 class Stuck(MemoryFileSystem):
-    def cp_file(self, path, new, **options):
-        if new.endswith("1.tar"):
+    def pipe_file(self, path, value, **options):
+        if path.endswith("1.tar"):
             try:
                 pathlib.Path("begun").touch()
                 time.sleep(60)
@@ -370,7 +371,7 @@ class Stuck(MemoryFileSystem):
                 pathlib.Path("interrupted").touch()
         if pathlib.Path("interrupted").exists():
             time.sleep(60)
-        super().cp_file(path, new, **options)
+        super().pipe_file(path, value, **options)
 
 fsspec.register_implementation("memory", Stuck, clobber=True)
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -437,9 +438,7 @@ finally:
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-@pytest.mark.parametrize(
-    "arguments", ["convert s d", "convert s d --dry-run", "info s", "profile s -o p.json"]
-)
+@pytest.mark.parametrize("arguments", ["convert s d", "info s", "profile s -o p.json"])
 def test_an_interrupt_does_not_wait_for_pyarrow(
     tmp_path: Path, arguments: str, suffix: str
 ) -> None:

@@ -30,7 +30,7 @@ pytest.importorskip("scipy")
 import l3dali
 from l3dali.cli import main
 from l3dali.datasets.convert.images import Blob, Options, choose_format
-from l3dali.datasets.liquid.plan import Plan, read_plan
+from l3dali.datasets.liquid.plan import Plan
 from l3dali.datasets.liquid.profile import SOURCE
 from l3dali.images.picture import Picture
 from l3dali.images.writing import write_picture
@@ -140,10 +140,6 @@ def read_records(path: Path) -> list[bytes]:
     return [bytes(record["image"]) for record in loader]
 
 
-def stamps(dest: Path) -> dict[str, int]:
-    return {name: (dest / name).stat().st_mtime_ns for name in files_below(dest)}
-
-
 @pytest.mark.parametrize("container", ["folder", "tar"])
 @pytest.mark.parametrize("choice", ["fail", "keep", "drop"])
 def test_damage_of_originals_that_stay_is_seen(
@@ -167,65 +163,6 @@ def test_damage_of_originals_that_stay_is_seen(
         is_whole = container == "tar" and choice == "fail"
         wanted = set() if is_whole else {"a.tar", "a.idx"} if container == "tar" else {"0.png"}
     assert files_below(dest) == wanted
-
-
-def test_another_plan_converts_what_changes(tmp_path: Path) -> None:
-    source, dest = make_folder(tmp_path / "s"), tmp_path / "d"
-    write_tar(source / "same.tar", [("1.png", png(1)), ("1.cls", b"1")])
-    old = make_plan(source, {SOURCE: 0.5, "rans": 0.5})
-    assert convert(source, dest, "--plan", save(old, tmp_path / "old.json")) == 0
-    before = stamps(dest)
-    new = make_plan(source, {SOURCE: 0.25, "rans": 0.75})
-    assert new.identity != old.identity
-    assert convert(source, dest, "--plan", save(new, tmp_path / "new.json")) == 0
-    after = stamps(dest)
-    changed = 0
-    for i in range(40):
-        name = f"a/{i:02}.png"
-        was, now = (chosen(plan, name, png(i)) for plan in (old, new))
-        result = name if now == SOURCE else f"a/{i:02}.l3"
-        if was == now:
-            assert after[result] == before[result]
-        else:
-            changed += 1
-            assert (was, now) == (SOURCE, "rans")
-            assert name not in after  # what the first run has made is gone
-            assert np.array_equal(l3dali.imread(dest / result), image(i))
-    assert 0 < changed < 40
-    assert after["labels.json"] == before["labels.json"]
-    kept = chosen(old, "1.png", png(1)) == chosen(new, "1.png", png(1))
-    assert (after["same.tar"] == before["same.tar"]) == kept
-    for path in source.rglob("*.png"):  # no original is touched
-        assert path.read_bytes() == png(int(path.stem))
-    rows = rows_of(dest)
-    assert {row.options for row in rows.values() if row.kind == "image"} == {
-        rows["a/00.png"].options
-    }
-
-
-def test_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source, dest = make_folder(tmp_path / "s"), tmp_path / "d"
-    write_tar(source / "b.tar", samples(5))
-    plan = make_plan(source, MIX)
-    path = save(plan, tmp_path / "plan.json")
-    assert convert(source, dest, "--plan", path, "--dry-run") == 0
-    assert not dest.exists()
-    said = capsys.readouterr().out.replace("\n", " ")
-    assert "would convert 1 shard and 41 files" in said
-    names = [(f"a/{i:02}.png", png(i)) for i in range(40)]
-    names += [member for member in samples(5) if member[0].endswith(".png")]
-    for name in MIX:
-        count = sum(chosen(plan, *each) == name for each in names)
-        assert f"{count} {name}" in said
-    assert convert(source, dest, "--plan", path) == 0
-    before = stamps(dest), (dest / "l3-manifest.jsonl").read_bytes()
-    capsys.readouterr()
-    other = save(make_plan(source, dict(reversed(MIX.items()))), tmp_path / "other.json")
-    assert convert(source, dest, "--plan", other, "--dry-run") == 0
-    assert (stamps(dest), (dest / "l3-manifest.jsonl").read_bytes()) == before
-    said = capsys.readouterr().out.replace("\n", " ")
-    done = sum(chosen(plan, *each) == chosen(read_plan(other), *each) for each in names[:40])
-    assert f"{done + 1} are done" in said  # labels.json too, and not the shard
 
 
 def test_a_plan_of_another_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -311,10 +248,6 @@ def test_no_jpeg_of_what_is_lossy_or_no_jpeg_can_hold(tmp_path: Path) -> None:
     assert len(l3dali.info(dest / "exif.l3").exif or b"") == 70_008
     assert len(l3dali.info(dest / "xmp.l3").xmp or b"") == 70_008
     assert rows_of(dest)["wide.png"].stored == {"rans": 1}
-    times = {name: (dest / name).stat().st_mtime_ns for name in files_below(dest)}
-    save(replace(plan, groups={**plan.groups, "png gray 8": plan.groups["webp 3"]}), path)
-    assert convert(source, dest, "--plan", path) == 0  # Another plan, which chooses the same.
-    assert {name: (dest / name).stat().st_mtime_ns for name in times} == times
 
 
 def test_sources_that_are_lossy_are_not_refused(tmp_path: Path) -> None:

@@ -56,8 +56,6 @@ def test_verify_a_result(converted: Path, capsys: pytest.CaptureFixture[str]) ->
     assert f"l3: {IMAGES + 2} L3 images of {(IMAGES + 2) * image().shape[0] * 30} pixels" in told
     assert "4 files of" in told
     assert "1 of them copies" in told
-    assert "images by kind of file: 3 webdataset, 2 files" in told
-    assert f"oldest encoder: {l3dali.__version__}" in told
     for source in (converted.parent / "s", f"file://{converted.parent / 's'}"):
         assert run("verify", converted, "--source", source) == 0
 
@@ -88,7 +86,6 @@ def test_totals(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert totals["l3_bytes"] == totals["result_bytes"] == sum(each.result_bytes for each in sums)
     assert totals["raw_bytes"] == (IMAGES + 2) * image().nbytes
     assert sum(totals["codings"].values()) == IMAGES + 2
-    assert totals["oldest_version"] == l3dali.__version__
 
 
 def test_info_of_shards(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +101,6 @@ def test_a_shard_without_a_manifest(converted: Path, capsys: pytest.CaptureFixtu
     told = capsys.readouterr().err
     assert f"{IMAGES + 2} L3 images" in told
     assert "other files skipped: 1" in told
-    assert "oldest encoder" not in told
     assert run("verify", converted, "--source", converted.parent / "s") == 2
     assert "a.tar: no manifest names its source" in capsys.readouterr().err
 
@@ -200,7 +196,7 @@ def test_lines_of_a_manifest_that_are_damaged(
     manifest.write_bytes(b"x".join([first[:5], first[6:]]) + b"".join(rest))
     assert run("verify", converted) == 2
     told = capsys.readouterr().err
-    assert f"{manifest}: lines that are no rows, of which nothing is known: 1" in told
+    assert f"{manifest}: line 1 is no row that this version reads" in told
 
 
 def test_a_source_that_has_changed(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -282,7 +278,7 @@ def test_originals_that_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_urls(converted: Path, memory: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert convert(converted.parent / "s", "memory://bucket/d") == 0
     assert run("verify", "memory://bucket/d") == 0
-    assert "3 webdataset, 2 files" in capsys.readouterr().err
+    assert "5 L3 images of" in capsys.readouterr().err
     assert run("verify", "memory://bucket/none") == 2
     assert "no such file or folder" in capsys.readouterr().err
 

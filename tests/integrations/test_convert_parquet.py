@@ -78,17 +78,6 @@ def test_pairs_of_the_footer_stay(tmp_path: Path, added: dict[str, str]) -> None
     assert schemas[0].metadata == schemas[1].metadata == table.schema.metadata
 
 
-def test_spare_bytes_in_the_footer(tmp_path: Path) -> None:
-    """As fastparquet leaves them where it makes a pair shorter; pyarrow reads them."""
-    path = tmp_path / "s" / "a.parquet"
-    write_table(path)
-    data = path.read_bytes()
-    length = int.from_bytes(data[-8:-4], "little") + 9
-    path.write_bytes(data[:-8] + b"spare" + bytes(4) + length.to_bytes(4, "little") + data[-4:])
-    assert convert(tmp_path / "s", tmp_path / "d") == 0
-    assert pq.read_table(tmp_path / "d" / "a.parquet").num_rows == COUNT
-
-
 def test_types_that_pyarrow_does_not_keep(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,7 +91,7 @@ def test_types_that_pyarrow_does_not_keep(
     source.write_bytes(data[:at] + b"\x4c" + data[at + 1 :])  # STRING to ENUM, in Thrift
     assert pq.ParquetFile(source).schema.column(1).logical_type.type == "ENUM"
     assert convert(source.parent, tmp_path / "d") == 2
-    assert "does not keep: 'kind' of type Enum; cast it" in capsys.readouterr().err
+    assert "does not keep: 'kind' of type ENUM; cast it" in capsys.readouterr().err
 
 
 def as_seen(value: Any, key: str = "") -> Any:
@@ -121,9 +110,8 @@ def rows(table: pa.Table) -> Any:
     return as_seen(table.drop_columns("when").to_pylist()), times
 
 
-@pytest.mark.parametrize("flag", ["-j2", "--dry-run"])
 def test_a_column_at_which_pyarrow_aborts(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], flag: str
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Its statistics are of another type than the schema has."""
     source = tmp_path / "s"
@@ -132,28 +120,11 @@ def test_a_column_at_which_pyarrow_aborts(
     data = (source / "sound.parquet").read_bytes()
     at = data.index(b"\x15\x0c", len(data) - 8 - int.from_bytes(data[-8:-4], "little"))
     (source / "a.parquet").write_bytes(data[:at] + b"\x15\x02" + data[at + 2 :])
-    assert convert(source, tmp_path / "d", flag) == 2
+    assert convert(source, tmp_path / "d") == 2
     said = "".join(capfd.readouterr())
     assert "a.parquet: the reader crashed (SIGABRT)" in said
     assert "terminate" not in said
-    if flag != "--dry-run":
-        assert rows_of(tmp_path / "d")["sound.parquet"].status == "done"
-
-
-def test_a_compression_that_pyarrow_does_not_know(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """pyarrow 26 aborts where a column is asked for it."""
-    (tmp_path / "s").mkdir()
-    pq.write_table(pa.table({"image": [png(1)]}), tmp_path / "s" / "a.parquet")
-    data = (tmp_path / "s" / "a.parquet").read_bytes()
-    snappy, unknown = (b"\x05image\x15" + bytes([2 * number]) for number in (1, 17))
-    assert data.count(snappy) == 1
-    (tmp_path / "s" / "a.parquet").write_bytes(data.replace(snappy, unknown))
-    assert convert(tmp_path / "s", tmp_path / "d") == 2
-    said = "".join(capfd.readouterr())
-    assert "a.parquet: " in said
-    assert "terminate" not in said
+    assert rows_of(tmp_path / "d")["sound.parquet"].status == "done"
 
 
 def test_a_table_and_back(tmp_path: Path) -> None:
@@ -184,12 +155,11 @@ def test_a_table_and_back(tmp_path: Path) -> None:
     [
         {"use_compliant_nested_type": False},
         {"use_compliant_nested_type": False, "store_schema": False},
-        {"write_time_adjusted_to_utc": True},
     ],
-    ids=["item", "item alone", "utc"],
+    ids=["item", "item alone"],
 )
 def test_columns_are_written_as_they_were(tmp_path: Path, options: dict[str, Any]) -> None:
-    """Lists whose items are not called `element` lost their compression, times their zone."""
+    """Lists whose items are not called `element` lost their compression."""
     path = tmp_path / "s" / "a.parquet"
     table = write_table(path)
     table = table.append_column("tokens", pa.array([[i] * 400 for i in range(COUNT)]))
@@ -424,20 +394,6 @@ def test_images_of_one_size_are_told_of(tmp_path: Path, capsys: pytest.CaptureFi
     assert "images in a column of fixed_size_binary" in capsys.readouterr().err
 
 
-POOLS: list[Any] = []  # which have to be there as long as what is in them
-
-
-def test_paths_of_an_extension_type(tmp_path: Path) -> None:
-    paths = pa.ExtensionArray.from_storage(pa.json_(), pa.array(["a.png"]))
-    column = pa.StructArray.from_arrays([pa.array([png()]), paths], ["bytes", "path"])
-    (tmp_path / "s").mkdir()
-    pq.write_table(pa.table({"i": column}), tmp_path / "s" / "a.parquet")
-    assert convert(tmp_path / "s", tmp_path / "d") == 0
-    found = pq.read_table(tmp_path / "d" / "a.parquet").column("i")
-    assert found.type == column.type
-    assert found[0]["path"].as_py() == "a.l3"
-
-
 def categories(kind: str, count: int) -> pa.Array:
     """As many distinct names, of which each row has one."""
     names = pa.array([f"name-{i}" for i in range(count)]).dictionary_encode()
@@ -462,7 +418,7 @@ def test_many_categories_are_written_once(tmp_path: Path, kind: str) -> None:
 
 
 T = pa.timestamp("us")
-NEAR, FAR = datetime(1700, 1, 2, 3, 4, 5, 678901), datetime(9999, 12, 31)
+TIMES = [datetime(1700, 1, 2, 3, 4, 5, 678901), None, datetime(9999, 12, 31)]
 
 
 @pytest.mark.parametrize(
@@ -470,33 +426,39 @@ NEAR, FAR = datetime(1700, 1, 2, 3, 4, 5, 678901), datetime(9999, 12, 31)
     [
         (T, lambda time: time),
         (pa.list_(T), lambda time: [None, time]),
-        (pa.struct([("a", pa.struct([("b", T)]))]), lambda time: {"a": {"b": time}}),
-        (pa.map_(pa.string(), T), lambda time: [("key", time)]),
+        (pa.struct([("a", T)]), lambda time: {"a": time}),
     ],
-    ids=["time", "list", "struct", "map"],
+    ids=["time", "list", "struct"],
 )
-def test_times_of_96_bits(
-    tmp_path: Path, type: Any, wrap: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Those of other centuries became others: 9999-12-31 was 1816-03-29."""
-    for name, time in ("near", NEAR), ("far", FAR):
-        column = pa.array([None, wrap(time)] * 2000, type)
-        path = tmp_path / "s" / f"{name}.parquet"
-        path.parent.mkdir(exist_ok=True)
-        pq.write_table(
-            pa.table({"n": range(4000), "a.b": column}),
-            path,
-            use_deprecated_int96_timestamps=True,
-            store_schema=False,
-        )
+def test_times_of_96_bits(tmp_path: Path, type: Any, wrap: Any) -> None:
+    """In nanoseconds 9999-12-31 was 1816-03-29. They become microseconds."""
+    table = pa.table({"n": range(3), "a.b": pa.array(map(wrap, TIMES), type)})
+    (tmp_path / "s").mkdir()
+    options: dict[str, Any] = {"use_deprecated_int96_timestamps": True, "store_schema": False}
+    pq.write_table(table, tmp_path / "s" / "a.parquet", **options)
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    found = pq.read_table(tmp_path / "d" / "a.parquet").column("a.b")
+    assert found.cast(type).to_pylist() == table.column("a.b").to_pylist()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_paths_without_bytes(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `datasets` writes images that it has not embedded: it said that there was no image."""
+    (tmp_path / "s").mkdir()
+    for name, value in ("paths", None), ("some", png()):
+        pictures = [{"bytes": value, "path": "0.png"}, {"bytes": None, "path": "1.png"}]
+        table = pa.table({"n": [1, 2], "image": pa.array(pictures, IMAGE)})
+        path = tmp_path / "s" / f"{name}.{kind}"
+        if kind == "parquet":
+            pq.write_table(table, path)
+        else:
+            with pa.ipc.new_stream(path, table.schema) as writer:
+                writer.write_table(table)
     assert convert(tmp_path / "s", tmp_path / "d") == 2
-    assert "far.parquet: a time of INT96 outside of the years" in capsys.readouterr().err
-    assert files_below(tmp_path / "d") == {"near.parquet"}
-    found = pq.read_table(tmp_path / "d" / "near.parquet").column("a.b").cast(type)
-    assert (
-        found.to_pylist()
-        == pa.chunked_array([pa.array([None, wrap(NEAR)] * 2000, type)]).to_pylist()
-    )
+    reported = capsys.readouterr().err
+    assert "l3: 1 failed\n" in reported
+    assert f"paths.{kind}: column 'image' has paths of images and no bytes: convert" in reported
+    assert files_below(tmp_path / "d") == {f"some.{kind}"}
 
 
 def test_no_rows(tmp_path: Path) -> None:

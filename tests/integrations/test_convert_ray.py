@@ -190,24 +190,6 @@ def test_a_reader_costs_its_image(
     assert len(read_tar(tmp_path / "d" / "a.tar")) == 10
 
 
-def test_a_cluster_without_machines(cluster: Cluster, tmp_path: Path) -> None:
-    """Ray waits for one, as clusters grow. The command waits too, and says so."""
-    write_tar(tmp_path / "s" / "a.tar", samples(2))
-    command = [tmp_path / "s", tmp_path / "d", "--engine", "ray"]
-    run = subprocess.Popen(
-        [sys.executable, "-m", "l3dali", "convert", *map(str, command), "--quiet"],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert run.stderr is not None
-    told = run.stderr.readline()
-    assert told == "l3: no machine of the cluster has 1 core now: waiting for one\n"
-    add_worker(cluster)
-    assert run.communicate(timeout=120)[1] == ""
-    assert run.returncode == 0
-    assert files_below(tmp_path / "d") == {"a.tar", "a.idx"}
-
-
 def test_a_cluster_that_is_started_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -264,12 +246,12 @@ def test_failures_are_rows_and_ctrl_c_stops(
     run.send_signal(signal.SIGINT)
     assert "interrupted" in run.communicate(timeout=60)[1]
     assert run.returncode == 130
-    assert temporaries(there) == set()
     assert 0 < len(list(there.glob("more*.tar"))) < 6
     torn.unlink()
     go.touch()
     assert convert_on_ray(source, there).returncode == 0
     assert len(list(there.glob("more*.tar"))) == 6
+    assert temporaries(there) == set()
 
 
 def test_a_worker_without_l3dali(
@@ -312,20 +294,3 @@ def test_what_cannot_work_is_said(
         2,
         "l3: --engine ray needs what is not installed: pip install ray\n",
     )
-
-
-def test_no_module_of_the_current_folder_is_run(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ray puts it first where workers look for modules."""
-    (tmp_path / "s").mkdir()
-    (tmp_path / "s" / "a.png").write_bytes(png())
-    for name in ("l3dali", "tifffile", "zoneinfo"):
-        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'a')")
-    add_worker(cluster)
-    monkeypatch.chdir(tmp_path)
-    program = str(Path(sys.executable).with_name("l3"))
-    command = [program, "convert", f"{tmp_path}/s", f"{tmp_path}/d", "--engine", "ray"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert not (tmp_path / "mark").exists()
-    assert done.returncode == 0, done

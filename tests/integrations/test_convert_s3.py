@@ -62,7 +62,7 @@ def listed(name: str) -> set[str]:
     fs = s3fs.S3FileSystem()
     fs.invalidate_cache()
     found = {key.removeprefix(f"data/{name}/") for key in fs.find(f"data/{name}")}
-    return found - {"l3-manifest.jsonl", "l3-report.html"}
+    return found - {"l3-manifest.jsonl"}
 
 
 def unfinished_uploads() -> list[Any]:

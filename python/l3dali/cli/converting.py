@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections import Counter
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,19 +28,17 @@ from l3dali.console import (
     tell_failures,
 )
 from l3dali.datasets.convert import engine as local
+from l3dali.datasets.convert.growth import tell_growth
 from l3dali.datasets.convert.images import Options
+from l3dali.datasets.convert.job import FILES
 from l3dali.datasets.convert.manifest import FAILED, Manifest
-from l3dali.datasets.convert.preview import preview, tell_growth
 from l3dali.datasets.convert.report import (
     HEADERS,
     count_text,
-    make_page,
-    stored_text,
     summarize,
 )
 from l3dali.datasets.convert.storage import (
     MANIFEST_NAME,
-    REPORT_NAME,
     is_remote,
     open_folder,
     split_url,
@@ -68,7 +66,7 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.work import Sources, Work
     from l3dali.datasets.liquid.plan import Plan
 
-    Engine: TypeAlias = Callable[[Sequence[Job], int, list[Row]], Iterator[list[Row]]]
+    Engine: TypeAlias = Callable[[Sequence[Job], int], Iterator[list[Row]]]
 
 _FEW = 10  # names that are printed
 
@@ -100,17 +98,15 @@ def run(arguments: argparse.Namespace) -> int:
         sources = _find_sources(arguments, plan)
         with Manifest(target, read_only=True) as manifest:
             work = find_work(sources, arguments.dest, options, manifest, 1)
-            _print_warnings(manifest)
             _check_names(work, options)
             _print_gone(work.gone, "would be removed" if arguments.remove_gone else "")
-            return _preview(work, options.labels)
+            return _preview(work)
     with Manifest(target) as manifest:  # Its lock comes first: no other run adds to what is listed.
         interrupt_once()
         sources = _find_sources(arguments, plan)
         with _open_engine(arguments) as (engine, workers):
             interrupt_once()  # again, as Ray sets handlers of its own
             work = find_work(sources, arguments.dest, options, manifest, workers)
-            _print_warnings(manifest)
             is_new = work.jobs and not work.kept  # Growth was checked before an earlier run began.
             if is_new and options.to == "l3" and plan is None and not arguments.grow:
                 growth = tell_growth(work.jobs, arguments.jobs or local_cores())
@@ -135,10 +131,6 @@ def run(arguments: argparse.Namespace) -> int:
                 work.failures.append(Failure(MANIFEST_NAME, reason_of(error)))
             summary = summarize(new, work.kept, time.perf_counter() - start)
             summary.failures = work.failures + summary.failures
-            if work.jobs:
-                page = make_page(summary, f"l3 convert to {target.place()}")
-                with suppress(Exception), target.publish(REPORT_NAME) as file:  # maybe in a bucket
-                    file.write(page.encode("utf-8", "backslashreplace"))
             if not arguments.quiet:
                 output = sys.stderr if arguments.json_summary == STDOUT else sys.stdout
                 if work.jobs:
@@ -197,13 +189,6 @@ def _open_engine(arguments: argparse.Namespace) -> Iterator[tuple[Engine, int]]:
         ray_engine.disconnect()
 
 
-def _print_warnings(manifest: Manifest) -> None:
-    if not manifest.has_lock:
-        complain("l3: the disk of DEST has no locks: run no other l3 convert on it meanwhile")
-    if manifest.ignored:
-        complain(f"l3: lines of {MANIFEST_NAME} that are no rows, ignored: {manifest.ignored}")
-
-
 def _print_gone(gone: Sequence[Row], what: str = "") -> None:
     """Prints which results have no source among those named, and what happens to them."""
     if gone:
@@ -213,54 +198,35 @@ def _print_gone(gone: Sequence[Row], what: str = "") -> None:
         complain(f"{names}{', ...' * (len(gone) > _FEW)}")
 
 
-def _preview(work: Work, labels: Sequence[str]) -> int:
+def _preview(work: Work) -> int:
     """Prints what would be done; gives the exit code."""
-    count = sum(len(job.files) for job in work.jobs)
-    found = list(progress(preview(work.jobs), count))
-    new = [each for each in found if not each.is_done and not each.failure]
-    done = sum(each.is_done and not each.failure for each in found)
-    size = sum(each.source_bytes for each in new)
-    shards = sum(each.is_shard for each in new)
+    files = sum(len(job.files) for job in work.jobs)
+    shards = sum(job.kind != FILES for job in work.jobs)
+    size = megabytes(sum(job.bytes for job in work.jobs))
     print(
-        f"would convert {count_text(shards, len(new) - shards)} of {megabytes(size)}; "
-        f"{len(work.kept) + done} are done"
+        f"would convert {count_text(shards, files - shards)} of {size}; {len(work.kept)} are done"
     )
-    stored = sum((each.choices.counts for each in new), Counter[str]())
-    if stored:
-        print(f"their images by format: {stored_text(stored)}")
-    say(_palettes(sum(each.choices.palettes for each in new), "would become", labels))
     names = Counter(Path(name).suffix.lower() for name in work.names)
     say(unread_images(names, "that would be copied as they are"))
-    failures = [each.failure for each in found if each.failure is not None] + work.failures
-    failures += [failure for each in found for failure in each.choices.failures]
-    tell_failures(failures)
-    return EXIT_FAILED if failures else 0
+    tell_failures(work.failures)
+    return EXIT_FAILED if work.failures else 0
 
 
 def _convert(
     work: Work, engine: Engine, workers: int, manifest: Manifest, *, quiet: bool
 ) -> list[Row]:
     new: list[Row] = []
-    left: list[Row] = []
     full = 0
     files = sum(len(job.files) for job in work.jobs)
     try:
-        try:
-            with closing(engine(work.jobs, workers, left)) as results:  # type: ignore[type-var]
-                for rows in progress(results, files, quiet=quiet, files_of=len):
-                    manifest.add(rows)
-                    new += rows
-                    full = full + 1 if local.is_disk_full(rows, work.jobs[0].target) else 0
-                    if full > workers:  # One large result takes the space of those beside it.
-                        complain("l3: no space left; run again to continue")
-                        break
-        finally:
-            known = {row.source for row in new}
-            # Not what failed as its process was told to end, too.
-            rest = {row.source: row for row in left if row.status != FAILED or row.result}
-            left = [row for source, row in rest.items() if source not in known]
-            manifest.add(left)
-            new += left
+        with closing(engine(work.jobs, workers)) as results:  # type: ignore[type-var]
+            for rows in progress(results, files, quiet=quiet, files_of=len):
+                manifest.add(rows)
+                new += rows
+                full = full + 1 if local.is_disk_full(rows) else 0
+                if full > workers:  # One large result takes the space of those beside it.
+                    complain("l3: no space left; run again to continue")
+                    break
     except KeyboardInterrupt as error:
         done = len(work.kept) + sum(row.status != FAILED for row in new)
         told = f"{done} of {len(work.kept) + files} shards and files are done"
@@ -271,7 +237,7 @@ def _convert(
 def _remarks(summary: Summary, work: Work, options: Options) -> list[str]:
     """What else to know of the results."""
     total, to_l3 = summary.total, options.to == "l3"
-    lines = _palettes(total.expanded, "became", options.labels)
+    lines = _palettes(total.expanded, options.labels)
     lines += [f"--labels {n!r} named no image" for n in options.labels if not summary.labels[n]]
     counts = {
         "shards without an index for DALI, since member names have blanks": summary.unindexed,
@@ -297,9 +263,9 @@ def _remarks(summary: Summary, work: Work, options: Options) -> list[str]:
     return lines
 
 
-def _palettes(count: int, become: str, labels: Sequence[str]) -> list[str]:
+def _palettes(count: int, labels: Sequence[str]) -> list[str]:
     advice = "names others" if labels else "NAMES keeps the numbers of their entries"
-    return [f"palette images that {become} colours: {count}; --labels {advice}"] if count else []
+    return [f"palette images that became colours: {count}; --labels {advice}"] if count else []
 
 
 def _check_names(work: Work, options: Options) -> None:

@@ -1,10 +1,11 @@
-"""Converts an image in a process of its own, with the memory and time that its header asks for."""
+"""Reads an image in a process of its own, with the memory and time that its header asks for."""
 
 from __future__ import annotations
 
 import os
 import signal
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from l3dali.datasets.convert.children import ChildDiedError, borrowed, new_pool
@@ -38,9 +39,7 @@ _idle = new_pool()
 def convert_alone(
     blob: Blob, options: Options, threads: int, check: Callable[[], object]
 ) -> Outcome | None:
-    """Calls `convert_image` in a child, with the memory and time that the header asks for.
-
-    If the child dies, the outcome says why.
+    """Calls `convert_image` in a child; if that dies, the outcome has the reason.
 
     Args:
         blob: as below.
@@ -57,25 +56,48 @@ def convert_alone(
     return outcome
 
 
+def read_alone(data: bytes, options: Options, *, labels: bool) -> Picture:
+    """Calls `read_picture` in a child.
+
+    Raises:
+        ValueError: the child has died.
+    """
+    try:
+        with borrowed(_idle) as child:
+            picture: Picture = child.call(_read, data, options, labels)
+    except ChildDiedError as error:
+        raise ValueError(why_ended(error)) from None
+    return picture
+
+
 def _convert(blob: Blob, options: Options, threads: int) -> Outcome | None:
-    os.environ["TIFFFILE_NUM_THREADS"] = "1"  # Images are read side by side.
-    cores = os.cpu_count() or 1  # Some libraries start a thread a core.
-
-    def read(data: bytes, *, labels: bool, max_pixels: int) -> Picture:
-        header = read_header(data)
-        header.check_pixels(max_pixels)
-        size = _BASE_BYTES + _TIMES_FILE * len(data) + _TIMES_ESTIMATE * header.read_bytes
-        limit_memory(max(size, options.worker_memory), cores)
-        seconds = CPU_SECONDS + header.raw_bytes // BYTES_A_SECOND
-        set_clocks(seconds, max(WAIT_SECONDS, 10 * seconds))
-        picture = read_picture(data, labels=labels, max_pixels=max_pixels, header=header)
-        set_clocks(0, 0)  # What follows is L3's own.
-        limit_memory(None)
-        return picture
-
-    with limited(options.worker_memory, cores):
-        set_clocks(CPU_SECONDS, WAIT_SECONDS)
-        outcome = convert_image(blob, options, threads, read)
+    with limited(options.worker_memory, _cores()):
+        outcome = convert_image(blob, options, threads, partial(_read_limited, options))
         if outcome is not None and outcome.transient == "memory":
             outcome = replace(outcome, failure=reason_of(MemoryError()))
     return outcome
+
+
+def _read(data: bytes, options: Options, labels: bool) -> Picture:
+    with limited(options.worker_memory, _cores()):
+        return _read_limited(options, data, labels=labels, max_pixels=options.max_pixels)
+
+
+def _read_limited(options: Options, data: bytes, *, labels: bool, max_pixels: int) -> Picture:
+    set_clocks(CPU_SECONDS, WAIT_SECONDS)
+    os.environ["TIFFFILE_NUM_THREADS"] = "1"  # Images are read side by side.
+    header = read_header(data)
+    header.check_pixels(max_pixels)
+    size = _BASE_BYTES + _TIMES_FILE * len(data) + _TIMES_ESTIMATE * header.read_bytes
+    limit_memory(max(size, options.worker_memory), _cores())
+    seconds = CPU_SECONDS + header.raw_bytes // BYTES_A_SECOND
+    set_clocks(seconds, max(WAIT_SECONDS, 10 * seconds))
+    picture = read_picture(data, labels=labels, max_pixels=max_pixels, header=header)
+    set_clocks(0, 0)  # What follows is L3's own.
+    limit_memory(None)
+    return picture
+
+
+def _cores() -> int:
+    """Some libraries start a thread for each."""
+    return os.cpu_count() or 1

@@ -6,22 +6,15 @@ Images are found as in Parquet. Needs pyarrow.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
-
-import numpy as np
 
 from l3dali.datasets.convert.parquet import (
     Rows,
-    Sink,
     TableError,
     check_rows,
+    converted,
     has_behind,
-    may_hold_images,
-    only,
-    rebuilt,
     reporting_damage,
-    rows_kept,
     rows_of,
     size_of,
 )
@@ -37,14 +30,12 @@ if TYPE_CHECKING:
 SUFFIXES = (".arrow",)
 
 _FILE_START = b"ARROW1"  # at both ends of a file; streams have none
-_PART_BYTES = 8 * 2**20
-_PART_ROWS = 1024
 _MARK = b"\xff" * 4 + bytes(4)  # the end of a stream
 _MOST_PADDING = 128  # zero bytes behind it
 
 
 def read_entries(source: BinaryIO, options: Options) -> Iterator[Rows]:
-    """Reads the rows of a file, some at a time; a record batch is held whole.
+    """Reads the rows of a file; a record batch is held whole.
 
     Raises:
         UsageError: pyarrow is missing.
@@ -56,75 +47,16 @@ def read_entries(source: BinaryIO, options: Options) -> Iterator[Rows]:
 def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> str | None:
     """Converts a file, to the same kind; record batches end where they did. There is no index."""
     reader = _open(source)
-    import pyarrow
     from pyarrow import ipc
 
     new = ipc.new_file if _is_file(source) else ipc.new_stream
     options = ipc.IpcWriteOptions(emit_dictionary_deltas=True)
     pairs = getattr(reader, "metadata", None)  # of a file, in newer pyarrow
     extra = {"metadata": pairs} if pairs else {}
-    schema = reader.schema
-    parts: list[Any] = []
-    kept: list[bool] = []
-    current = origin = None
-    with new(Sink(target), schema, options=options, **extra) as writer:
-
-        def flush() -> None:
-            if origin is None:
-                return
-            whole, custom = origin
-            columns = pyarrow.Table.from_batches(parts, schema).columns
-            for i, field in enumerate(schema):
-                if may_hold_images(field.type):
-                    columns[i] = _with_own_bytes(columns[i])
-                    continue
-                column = whole.column(i)
-                columns[i] = column if all(kept) else only(column, np.array(kept, np.bool_))
-            table = pyarrow.Table.from_arrays(columns, schema=schema).combine_chunks()
-            for batch in table.to_batches() or parts[:1]:
-                try:
-                    writer.write_batch(batch, custom_metadata=custom)
-                except pyarrow.ArrowInvalid as error:
-                    if "Dictionary replacement" not in str(error):
-                        raise
-                    raise TableError(
-                        "images, or their paths, are in a dictionary of several record batches; "
-                        "make it an Arrow stream, which may have one for each"
-                    ) from None
-            parts.clear()
-            kept.clear()
-
-        for rows, outcomes in pool.convert(_read_rows(source, reader, pool.options)):
-            if rows.group != current:
-                flush()
-            current, origin = rows.group, rows.origin
-            parts.append(rebuilt(rows, outcomes, pool.options))
-            kept += rows_kept(rows, outcomes, pool.options)
-            del rows, outcomes
-        flush()
+    with new(target, reader.schema, options=options, **extra) as writer:
+        for rows, batch in converted(_read_rows(source, reader, pool.options), pool):
+            writer.write_batch(batch, custom_metadata=rows.metadata)
     return None
-
-
-def _with_own_bytes(column: Any) -> Any:
-    """The column; views, of which each part has the buffers of all rows, once more."""
-    plain = _plain(column.type)
-    return column if plain == column.type else column.combine_chunks().cast(plain).cast(column.type)
-
-
-def _plain(type: Any) -> Any:
-    """The type without views."""
-    import pyarrow
-    from pyarrow import types
-
-    if types.is_binary_view(type):
-        return pyarrow.large_binary()
-    if types.is_string_view(type):
-        return pyarrow.large_string()
-    if types.is_struct(type):
-        return pyarrow.struct([field.with_type(_plain(field.type)) for field in type])
-    if types.is_list(type):
-        return pyarrow.list_(type.value_field.with_type(_plain(type.value_type)))
-    return type
 
 
 def _is_file(source: BinaryIO) -> bool:
@@ -171,14 +103,9 @@ def _batches(source: BinaryIO, reader: Any) -> Iterator[Any]:
 def _read_rows(source: BinaryIO, reader: Any, options: Options) -> Iterator[Rows]:
     first_row = 0
     with reporting_damage("a damaged Arrow file"):
-        for group, (batch, custom) in enumerate(_batches(source, reader)):
+        for group, (batch, metadata) in enumerate(_batches(source, reader)):
             check_rows(first_row + len(batch), source)
             batch.validate(full=True)  # Offsets of a damaged file may point anywhere.
-            # `nbytes` ends the process at empty unions (pyarrow 26).
-            row_bytes = max(1, batch.get_total_buffer_size() // max(1, len(batch)))
-            count = min(max(1, _PART_BYTES // row_bytes), _PART_ROWS)
-            for start in range(0, max(1, len(batch)), count):
-                part = batch.slice(start, count)
-                rows = rows_of(part, group, first_row, row_bytes * len(part), options)
-                yield replace(rows, origin=(batch, custom))
-                first_row += len(rows.batch)
+            size = batch.get_total_buffer_size()  # nbytes crashes at empty unions (pyarrow 26).
+            yield from rows_of(batch, group, first_row, size, options, metadata)
+            first_row += len(batch)

@@ -6,7 +6,6 @@ They are forks of one server, which has imported what workers need: that takes 0
 from __future__ import annotations
 
 import contextlib
-import errno
 import importlib
 import os
 import resource
@@ -15,7 +14,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Generator
 from multiprocessing import connection, util
 from multiprocessing.connection import Connection
@@ -30,8 +28,7 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.1  # between checks whether the work is still wanted
 END_SECONDS = 1.0  # for a child to end by itself
-_FEWEST_FILES, _MOST_FILES = 32, 2**16  # that a process may have open
-_OOM_SCORE = 500  # added in children: the kernel kills them before the command, which has the rows
+_MOST_FILES = 2**16  # that a process may have open
 _PRELOADED = ("l3dali.datasets.convert.job", "imagecodecs._png")
 # `python -c` searches the current folder first: it may hold files of strangers.
 _BEGIN = """import sys
@@ -66,15 +63,9 @@ class Child:
     """
 
     def __init__(self) -> None:
-        try:
-            self._start()
-        except OSError as error:
-            if error.errno == errno.EMFILE:
-                raise OSError(f"too many jobs at once (-j): {error.strerror}") from error
-            raise
-
-    def _start(self) -> None:
-        _allow_open_files()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft < min(hard, _MOST_FILES):  # A child takes two files here, another in the server.
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _MOST_FILES), hard))
         self._connection, theirs = connection.Pipe()
         self._code: int | None = None  # once it has ended
         self._has_ended = False
@@ -144,28 +135,20 @@ class Child:
         self.end()
         raise ChildDiedError(self._code) from None
 
-    def end(self, *, kill: bool = False, left: list[Any] | None = None) -> bool:
+    def end(self, *, kill: bool = False) -> bool:
         """Ends the child, which removes its unfinished results within `END_SECONDS`.
 
         Args:
             kill: do not wait for that.
-            left: gets what a generator in it has yielded and `each` has not.
 
         Returns:
             Whether it was killed, and may have left unfinished results.
         """
         if self._has_ended:
             return False
-        ended = [self._status]
         if not kill:
-            end = time.monotonic() + END_SECONDS
             self._signal(signal.SIGTERM)
-            with contextlib.suppress(EOFError, OSError):
-                # It sends whole messages, and waits until they are read.
-                while left is not None and self._connection.poll(max(0, end - time.monotonic())):
-                    result, _ = self._connection.recv()
-                    left += [] if result is None else [result]
-            kill = not connection.wait(ended, max(0, end - time.monotonic()))
+            kill = not connection.wait([self._status], END_SECONDS)
         if kill:
             self._signal(signal.SIGKILL)
         status = os.read(self._status, 16)  # empty if the server was killed
@@ -179,16 +162,6 @@ class Child:
         if not connection.wait([self._status], 0):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, number)
-
-
-def _allow_open_files() -> None:
-    """Raises the soft limit, often 1,024: a child takes two files here, another in the server."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
-    if most < _FEWEST_FILES:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def new_pool() -> list[Child]:
@@ -310,7 +283,6 @@ def serve_forks(number: int) -> None:
 
 def _serve(to_parent: Connection) -> None:
     hush_libraries()
-    _end_before_parent()
     with Path(os.devnull).open("wb") as nothing:  # Libraries write there what they also raise.
         os.dup2(nothing.fileno(), 2)
     threading.Thread(target=_end_with_parent, args=(to_parent.fileno(),), daemon=True).start()
@@ -323,19 +295,15 @@ def _serve(to_parent: Connection) -> None:
                 os.chdir(folder)  # of the caller now, where relative paths begin
                 result = function(*arguments)
                 if isinstance(result, Generator):
-                    try:
-                        for each in result:
-                            _send_whole(to_parent, (each, None))
-                            del each
-                    except KeyboardInterrupt as error:  # It may have something in the end.
-                        _send_whole(to_parent, (result.throw(error), None))
-                        raise
+                    for each in result:
+                        to_parent.send((each, None))
+                        del each
                     result = None
                 answer = result, None
             except Exception as error:
                 answer = None, error
             result = None
-            _send_whole(to_parent, answer)
+            to_parent.send(answer)
             del answer
     except SystemExit as error:
         os._exit(error.code if isinstance(error.code, int) else 1)
@@ -343,28 +311,9 @@ def _serve(to_parent: Connection) -> None:
         os._exit(1)  # without waiting for threads that are still at work
 
 
-def _send_whole(to_parent: Connection, answer: object) -> None:
-    """Sends it before the process ends, if it is told to meanwhile."""
-    told: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda number, _frame: told.append(number))
-    try:
-        to_parent.send(answer)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    if told and before is _end:
-        _end(told[0], None)
-
-
 def _end(number: int, frame: FrameType | None) -> None:
     signal.signal(number, signal.SIG_IGN)  # A second one would tear the end of the first.
     raise KeyboardInterrupt
-
-
-def _end_before_parent() -> None:
-    """Where memory ends, Linux kills the process with the highest score."""
-    score = Path("/proc/self/oom_score_adj")
-    with contextlib.suppress(OSError, ValueError):
-        score.write_text(str(min(int(score.read_text()) + _OOM_SCORE, 1000)))
 
 
 def _end_with_parent(number: int) -> None:

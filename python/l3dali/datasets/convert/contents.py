@@ -10,15 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from l3dali.console import (
-    Failure,
-    add_failure,
-    counted,
-    megabytes,
-    ratio,
-    reason_of,
-    shortened,
-)
+from l3dali.console import Failure, add_failure, counted, megabytes, ratio, reason_of, shortened
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.manifest import FAILED, Manifest, Row
 from l3dali.datasets.convert.pipeline import sum_totals
@@ -31,10 +23,8 @@ if TYPE_CHECKING:
 
     from l3dali import codec
     from l3dali.datasets.convert.images import Blob
-    from l3dali.datasets.convert.storage import Folder
 
 _L3 = Options(to="png")  # by which L3 files are the images
-_BELOW = f"/{MANIFEST_NAME}"
 
 
 class Place(NamedTuple):
@@ -98,7 +88,7 @@ def find_places(arguments: Iterable[str]) -> Places:
     for url, files in sources.folders.items():
         folder = open_folder(url)
         root = folder.real_place().rstrip("/")
-        rows, unconverted = _rows_by_result(folder, files, places.failures)
+        rows, unconverted = _rows_by_result(url, files)
         places.is_converted |= bool(rows) or MANIFEST_NAME in files
         for name, kind in kinds_of_sources(folder, files).items():
             place = Place(url, files[name], kind, rows.get(name))
@@ -117,34 +107,25 @@ def find_places(arguments: Iterable[str]) -> Places:
     return places
 
 
-def _rows_by_result(
-    folder: Folder, files: Iterable[str], failures: list[Failure]
-) -> tuple[dict[str, Row], int]:
+def _rows_by_result(url: str, files: Iterable[str]) -> tuple[dict[str, Row], int]:
     """Rows of the manifests in a folder and below it, all names as seen from the folder.
 
-    Where two have a row of a file, that of the lower one counts. Other lines are failures. The
-    number is that of sources that have failed and have no result.
+    The number is that of sources that have failed and have no result.
     """
     rows: dict[str, Row] = {}
     unconverted = 0
-    below = [name.removesuffix(MANIFEST_NAME) for name in files if name.endswith(_BELOW)]
-    for prefix in ["", *sorted(below, key=lambda name: name.count("/"))]:
-        if prefix + MANIFEST_NAME in rows:
-            continue  # a copy: that of a source
-        with Manifest(folder, read_only=True, below=prefix) as manifest:
-            if manifest.ignored:
-                reason = f"lines that are no rows, of which nothing is known: {manifest.ignored}"
-                failures.append(Failure(folder.place(prefix + MANIFEST_NAME), reason))
+    below = [name[: -len(MANIFEST_NAME)] for name in files if name.endswith(f"/{MANIFEST_NAME}")]
+    for prefix in ["", *sorted(below, key=len)]:
+        with Manifest(
+            open_folder(f"{url}/{prefix}" if prefix else url), read_only=True
+        ) as manifest:
             for row in manifest.rows.values():
                 unconverted += row.status == FAILED and row.result is None
                 if row.result is not None:
-                    rows[prefix + row.result] = row if not prefix else _seen_from_above(row, prefix)
+                    index = None if row.index is None else prefix + row.index
+                    row = replace(row, source=prefix + row.source, index=index)
+                    rows[prefix + str(row.result)] = row
     return rows, unconverted
-
-
-def _seen_from_above(row: Row, prefix: str) -> Row:
-    index = None if row.index is None else prefix + row.index
-    return replace(row, source=prefix + row.source, result=f"{prefix}{row.result}", index=index)
 
 
 @dataclass
@@ -163,9 +144,7 @@ class Contents:
         l3_bytes: of the L3 images themselves.
         source_bytes: of images before they were converted, where a manifest says it.
         result_bytes: of the same images after it.
-        kinds: L3 images by kind of file.
         codings: L3 images by the coding that most of their tiles have.
-        versions: files by the version that has made them, where a manifest says it.
     """
 
     files: int = 0
@@ -178,17 +157,14 @@ class Contents:
     l3_bytes: int = 0
     source_bytes: int = 0
     result_bytes: int = 0
-    kinds: Counter[str] = field(default_factory=Counter)
     codings: Counter[str] = field(default_factory=Counter)
-    versions: Counter[str] = field(default_factory=Counter)
 
-    def add_image(self, info: codec.Info, kind: str) -> None:
+    def add_image(self, info: codec.Info) -> None:
         """Counts an L3 image."""
         self.images += 1
         self.pixels += info.width * info.height
         self.raw_bytes += info.raw_bytes
         self.l3_bytes += info.encoded_bytes
-        self.kinds[kind] += 1
         codings = info.codings or {}
         self.codings[max(codings, key=lambda name: codings[name], default="not read")] += 1
 
@@ -198,7 +174,6 @@ class Contents:
         totals = sum_totals(row.formats.values())
         self.source_bytes += totals.source_bytes
         self.result_bytes += totals.result_bytes
-        self.versions[row.version] += 1
         is_stale = row.status == FAILED
         return f"the conversion of {row.source} has failed: {row.reason}" if is_stale else ""
 
@@ -207,19 +182,9 @@ class Contents:
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
 
-    @property
-    def oldest_version(self) -> str:
-        """Of the encoder, where manifests say it; else ""."""
-        known = [version for version in self.versions if version]
-        return min(known, key=_as_numbers, default="")
-
     def fields(self) -> dict[str, Any]:
         """For JSON."""
-        plain = {
-            name: dict(value) if isinstance(value, Counter) else value
-            for name, value in vars(self).items()
-        }
-        return plain | {"oldest_version": self.oldest_version or None}
+        return vars(self) | {"codings": dict(self.codings)}
 
     def lines(self) -> list[str]:
         """For people."""
@@ -232,25 +197,14 @@ class Contents:
             f"{megabytes(self.l3_bytes)}, ratio to raw {ratio(self.l3_bytes, self.raw_bytes)}",
         ]
         if self.images:
-            lines.append(f"images by kind of file: {_counts(self.kinds)}")
-            lines.append(f"images by coding of most tiles: {_counts(self.codings)}")
+            counts = ", ".join(f"{count} {name}" for name, count in self.codings.most_common())
+            lines.append(f"images by coding of most tiles: {counts}")
         if self.source_bytes:
             lines.append(
                 f"converted from {megabytes(self.source_bytes)} to {megabytes(self.result_bytes)}, "
                 f"ratio {ratio(self.result_bytes, self.source_bytes)}"
             )
-        if self.oldest_version:
-            lines.append(f"oldest encoder: {self.oldest_version}")
         return lines
-
-
-def _counts(counts: Counter[str]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.most_common())
-
-
-def _as_numbers(version: str) -> list[tuple[int, str]]:
-    parts = version.split(".")
-    return [(int(part) if part.isdecimal() and len(part) < 10 else -1, part) for part in parts]
 
 
 def sum_place(
@@ -271,7 +225,7 @@ def sum_place(
 
     def count(blob: Blob) -> None:
         try:
-            contents.add_image(look(blob), place.kind)
+            contents.add_image(look(blob))
         except (ValueError, MemoryError, RuntimeError) as error:
             where = "" if place.kind == FILES else f"{shortened(blob.place)}: "
             reason = f"{where}{reason_of(error)}"

@@ -5,15 +5,12 @@ An engine maps `convert_job` over jobs, and yields rows as they come.
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
+import queue
 import signal
 import threading
 import time
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from l3dali.datasets.convert.children import Child, ChildDiedError, new_pool, take
@@ -40,32 +37,23 @@ class EngineError(OSError):
     """The engine cannot go on."""
 
 
-def convert_job(job: Job, is_stopped: Callable[[], bool] | None = None) -> list[Row]:
+def convert_job(job: Job) -> list[Row]:
     """Converts the files of a job in a process with limits; what fails has the reason in its row.
 
     Results appear whole or not at all, and the same job may run again at any time.
-
-    Args:
-        job: what to do.
-        is_stopped: asked now and then; the work ends with `Stopped` when it returns True.
     """
     if is_in_process(job.target, job.source):
-        return list(convert_each(job, is_stopped))
+        return list(convert_each(job))
     rows: list[Row] = []
-
-    def check() -> None:
-        if is_stopped is not None and is_stopped():
-            raise Stopped
-
-    convert_in_worker(job, _idle, rows, check)
+    convert_in_worker(job, _idle, rows.extend)
     return rows
 
 
 def convert_in_worker(
     job: Job,
     idle: list[Child],
-    rows: list[Row],
-    check: Callable[[], object],
+    add: Callable[[list[Row]], object],
+    check: Callable[[], object] = lambda: None,
     killed: list[Job] | None = None,
 ) -> None:
     """Converts a job in a child. If that dies, each item that is left is tried once more, alone.
@@ -73,57 +61,49 @@ def convert_in_worker(
     Args:
         job: what to do.
         idle: the children to use.
-        rows: gets those of the job.
+        add: gets rows of the job, soon after their results have appeared.
         check: called now and then; what it raises ends the child, and is raised here.
         killed: gets jobs whose child did not end by itself, and may have left a temporary file.
     """
     killed = [] if killed is None else killed
-    again = _attempt(job, idle, rows, check, killed)
-    for file in again:
+    for file in _attempt(job, idle, add, check, killed):
         options = replace(job.options, careful=True)
-        _attempt(replace(job, files=(file,), options=options), idle, rows, check, killed)
+        _attempt(replace(job, files=(file,), options=options), idle, add, check, killed)
 
 
 def _attempt(
-    job: Job, idle: list[Child], rows: list[Row], check: Callable[[], object], killed: list[Job]
+    job: Job,
+    idle: list[Child],
+    add: Callable[[list[Row]], object],
+    check: Callable[[], object],
+    killed: list[Job],
 ) -> list[Stored]:
     """Converts a job in a child; gives the files that are to be tried again."""
-    told: set[str] = set()
-    short: set[str] = set()  # of memory
-
-    def add(found: Sequence[Row]) -> None:
-        for row in found:
-            if row.source in told:  # A child that gets SIGTERM sends some twice.
-                continue
-            told.add(row.source)
-            if row.error_number == errno.ENOMEM and not job.options.careful:
-                short.add(row.source)
-            else:
-                rows.append(row)
-
+    left = {file.name: file for file in job.files}
+    short: list[Stored] = []  # of memory
     child = take(idle)
-    unread: list[list[Row]] = []
     try:
-        for found in child.each(_work, job, check=check):
-            add(found)
+        for rows in child.each(_work, job, check=check):
+            files = [left.pop(row.source) for row in rows]
+            if not job.options.careful:
+                pairs = zip(rows, files, strict=True)
+                short += [file for row, file in pairs if row.error_number == errno.ENOMEM]
+            add([row for row, file in zip(rows, files, strict=True) if file not in short])
         idle.append(child)
     except ChildDiedError as error:
         killed.append(job)
-        left = [file for file in job.files if file.name not in told]
-        is_own = job.kind == FILES and len(left) == 1 and error.code == -signal.SIGKILL
-        if job.options.careful or is_own:
-            add(failed_rows(replace(job, files=tuple(left)), why_ended(error)))
-        else:
-            short.update(file.name for file in left)
+        rest = tuple(left.values())
+        is_own = job.kind == FILES and len(rest) == 1 and error.code == -signal.SIGKILL
+        if not job.options.careful and not is_own:
+            return [*short, *rest]
+        add(failed_rows(replace(job, files=rest), why_ended(error)))
     except BaseException:
-        killed += [job] if child.end(left=unread) else []
-        for found in unread:
-            add(found)
+        killed += [job] * child.end()
         raise
-    return [file for file in job.files if file.name in short]
+    return short
 
 
-def run_local(jobs: Sequence[Job], workers: int, left: list[Row]) -> Iterator[list[Row]]:
+def run_local(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
     """Yields rows soon after their results have appeared.
 
     Many jobs run in as many processes as there are workers: Python's lock would hold back threads
@@ -135,7 +115,6 @@ def run_local(jobs: Sequence[Job], workers: int, left: list[Row]) -> Iterator[li
     Args:
         jobs: what to do.
         workers: how many cores to use.
-        left: in the end, has the rows of results that have appeared but for those of earlier lists.
     """
     if not jobs:
         return
@@ -144,66 +123,54 @@ def run_local(jobs: Sequence[Job], workers: int, left: list[Row]) -> Iterator[li
     if is_in_process(jobs[0].target, *(job.source for job in jobs)):
         for job in jobs:
             for row in convert_each(job):
-                left.append(row)
                 yield [row]
-                left.clear()
         return
-    yield from _run_in_processes(jobs, min(workers, len(jobs)), left)
+    yield from _run_in_processes(jobs, min(workers, len(jobs)))
 
 
-def _run_in_processes(jobs: Sequence[Job], workers: int, left: list[Row]) -> Iterator[list[Row]]:
-    pool = ThreadPoolExecutor(workers)  # a thread waits for each process
-    idle: list[Child] = []
-    killed: list[Job] = []
-    stop = threading.Event()
+def _run_in_processes(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
+    # Ctrl-C may come amid any call here, so there is nothing with a lock of Python's own.
+    found: queue.SimpleQueue[list[Row] | BaseException | None] = queue.SimpleQueue()
+    todo, idle, killed, stop = iter(jobs), list[Child](), list[Job](), list[bool]()
 
     def check() -> None:
-        if stop.is_set():
+        if stop:
             raise Stopped
 
-    def convert(job: Job) -> None:
-        convert_in_worker(job, idle, left, check, killed)
+    def work() -> None:  # A thread waits for each process.
+        try:
+            while (job := next(todo, None)) is not None:
+                convert_in_worker(job, idle, found.put, check, killed)
+        except BaseException as error:
+            found.put(error)
+        found.put(None)
 
-    queue = iter(jobs)
-    pending: set[Future[None]] = set()
+    pool = [threading.Thread(target=work, daemon=True) for _ in range(workers)]
     try:
-        while True:
-            with _interrupts_wait():
-                new = list(islice(queue, 2 * workers - len(pending)))
-                pending |= {pool.submit(convert, job) for job in new}
-                if not pending:
-                    return
-                done, pending = wait(pending, _ROWS_SECONDS, FIRST_COMPLETED)
-                for future in done:
-                    future.result()
-            if rows := left[:]:
+        for thread in pool:
+            thread.start()
+        working = workers
+        while working:
+            rows = found.get()
+            if isinstance(rows, BaseException):
+                raise rows
+            if rows is None:
+                working -= 1
+            elif rows:
                 yield rows
-                del left[: len(rows)]
     finally:
-        stop.set()
-        pool.shutdown(cancel_futures=True)
+        stop.append(True)
+        for thread in pool:
+            if thread.is_alive():
+                thread.join()
         for child in idle:
             child.end()
         if killed and isinstance(target := open_folder(jobs[0].target), LocalFolder):
             target.remove_temporaries()
 
 
-@contextlib.contextmanager
-def _interrupts_wait() -> Iterator[None]:
-    """Lets signals raise after the block: `concurrent.futures` would keep locks for ever."""
-    told: list[int] = []
-    with contextlib.ExitStack() as in_the_end:
-        in_the_end.callback(lambda: list(map(signal.raise_signal, told)))
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                if callable(handler := signal.getsignal(number)):
-                    in_the_end.callback(signal.signal, number, handler)
-                    signal.signal(number, lambda got, _frame: told.append(got))
-        yield
-
-
 def _work(job: Job) -> Iterator[list[Row]]:
-    """In a child: some rows at a time, and those that there are when it is told to end."""
+    """In a child: some rows at a time."""
     with limited(job.options.worker_memory, job.threads):
         yield from _rows_of(job)
 
@@ -211,27 +178,14 @@ def _work(job: Job) -> Iterator[list[Row]]:
 def _rows_of(job: Job) -> Iterator[list[Row]]:
     rows: list[Row] = []
     begin = time.monotonic()
-    try:
-        for row in convert_each(job):
-            rows.append(row)
-            if time.monotonic() - begin > _ROWS_SECONDS:
-                yield rows
-                rows, begin = [], time.monotonic()
-    except KeyboardInterrupt:
-        yield rows
-        raise
+    for row in convert_each(job):
+        rows.append(row)
+        if time.monotonic() - begin > _ROWS_SECONDS:
+            yield rows
+            rows, begin = [], time.monotonic()
     yield rows
 
 
-def is_disk_full(rows: Sequence[Row], url: str) -> bool:
-    """Whether a row failed for want of space in a folder that has none for its source either.
-
-    Then others would fail as well. Not so if its result was large, or TMPDIR is full.
-    """
-    folder = open_folder(url)
-    failed = [row for row in rows if row.error_number in (errno.ENOSPC, errno.EDQUOT)]
-    if not failed or not isinstance(folder, LocalFolder):
-        return False
-    disk = os.statvfs(folder.root)
-    free = 0 if disk.f_files and not disk.f_favail else disk.f_bavail * disk.f_frsize
-    return any(row.error_number == errno.EDQUOT or row.source_bytes > free for row in failed)
+def is_disk_full(rows: Sequence[Row]) -> bool:
+    """Whether a row failed since there is no space left."""
+    return any(row.error_number in (errno.ENOSPC, errno.EDQUOT) for row in rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from l3dali.images.lossy import lossy_format
 from l3dali.images.reading import READ_SUFFIXES, read_picture
 from l3dali.images.transcoding import decoded_picture, encode_jpeg, encode_picture, fits_jpeg
 from l3dali.images.writing import WRITERS, floats_of, write_picture
-from l3dali.signatures import PNG_SIGNATURE, format_of
+from l3dali.signatures import format_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,14 +34,11 @@ SOURCE_FORMAT = "source"  # a target: each image in the format that it came from
 _OWN = "own format"  # what `--to source` chooses, before an image is read
 TARGETS = ("l3", "png", "tif", SOURCE_FORMAT)
 ON_ERROR = ("fail", "keep", "drop")
-_LONGEST_LABELS = 1000  # as text in rows of the manifest
 HEAD_BYTES = 16  # enough for `format_of`
 MOST_NAME = 1000  # characters at the end of a field's name, which each of its images gets
 
-_COMPARED_SAMPLES = 2**20
 # TIFFs in which GDAL has smaller copies, or a mask, of the image beside them: `0.tif.msk`
 _BESIDE = re.compile(r"(\.ovr|\.[^./]+\.msk)\Z", re.IGNORECASE)
-_PLAN = " plan="
 _SUFFIXES = {"png": "png", JPEG: "jpg"}  # of formats but L3's
 _WRITTEN = frozenset(suffix[1:] for suffix in WRITERS)
 # Formats by suffix, the usual suffix of each first.
@@ -106,16 +102,7 @@ class Options:
     @cached_property
     def identity(self) -> str:
         """One text for all options that make the same results."""
-        return self.base + (f"{_PLAN}{self.plan.identity}" if self.plan is not None else "")
-
-    @cached_property
-    def base(self) -> str:
-        """One text for all options but the plan."""
         labels = ",".join(sorted(re.sub(r"[\\,]", r"\\\g<0>", x) for x in self.labels))
-        if len(labels) > _LONGEST_LABELS:  # Each row of the manifest has them.
-            digest = new_hash()
-            digest.update(os.fsencode(labels))
-            labels = f"sha256:{digest.hexdigest()}"
         encoding = [f"effort={self.effort}"] if self.to == "l3" else []
         if self.plan is None and encoding:
             encoding.insert(0, f"coding={self.coding}")
@@ -125,13 +112,9 @@ class Options:
                 *encoding,
                 f"labels={labels}",
                 f"on-error={self.on_error} max-pixels={self.max_pixels}",
+                *([f"plan={self.plan.identity}"] if self.plan is not None else []),
             ]
         )
-
-    def differs_in_plan(self, identity: str) -> bool:
-        """Whether results of other options differ by the plan at most."""
-        base, separator, _ = identity.rpartition(_PLAN)
-        return self.plan is not None and bool(separator) and base == self.base
 
 
 @dataclass(frozen=True)
@@ -242,13 +225,12 @@ def result_names(name: str, options: Options) -> list[str]:
 
 
 class Choice(NamedTuple):
-    """What an image is to be stored as; under a plan, what that has gone by.
+    """What an image is to be stored as.
 
     `instead` is what it is stored as where a plan has JPEG for what none can hold, or is lossy.
     """
 
     stored_as: str = UNKNOWN
-    group: str = ""
     instead: str = ""
 
 
@@ -266,28 +248,7 @@ def choose_format(blob: Blob, options: Options) -> Choice:
     group = options.plan.group_of(blob.data, header, labels=options.is_labels(*blob.names))
     area = header.width * header.height
     (chosen,) = options.plan.choose([Seen(blob.place, group, len(blob.data), area)])
-    return Choice(chosen, group)
-
-
-def foresee_format(blob: Blob, options: Options) -> tuple[str | None, str]:
-    """As `choose_format`, but None if it is not an image; and the error of its header.
-
-    The format is `UNKNOWN` then.
-    """
-    try:
-        if options.plan is None and options.to == "l3":
-            read_header(blob.data).check_pixels(options.max_pixels)
-        return choose_format(blob, options).stored_as, ""
-    except ImageError as error:
-        _, sure = format_of(blob.data)
-        is_image = sure or has_image_suffix(blob.name, options)
-        return (UNKNOWN, str(error)) if is_image else (None, "")
-
-
-def becomes_colours(blob: Blob, options: Options) -> bool:
-    """Whether an image is a PNG of a palette, by its header, of which L3 would have the colours."""
-    is_palette = blob.data.startswith(PNG_SIGNATURE) and blob.data[25:26] == b"\3"
-    return is_palette and options.to == "l3" and not options.is_labels(*blob.names)
+    return Choice(chosen)
 
 
 def convert_image(
@@ -472,13 +433,7 @@ def _read_back(data: bytes, picture: Picture, options: Options) -> Image:
 
 
 def _compare(decoded: Image, source: Image) -> None:
-    same = decoded.dtype == source.dtype and decoded.shape == source.shape
-    if same:
-        # By parts: one array of truth values for all would be as large as the image.
-        new, old = decoded.reshape(-1), source.reshape(-1)
-        parts = (slice(i, i + _COMPARED_SAMPLES) for i in range(0, new.size, _COMPARED_SAMPLES))
-        same = all((new[part] == old[part]).all() for part in parts)
-    if not same:
+    if decoded.dtype != source.dtype or not np.array_equal(decoded, source):
         raise ValueError("the pixels of the result differ from the source's")
 
 

@@ -16,14 +16,13 @@ from l3dali.datasets.convert.images import (
     Options,
     may_be_image,
     renamed,
-    result_names,
 )
 from l3dali.datasets.convert.limits import reason_of
 from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Row, index_name
-from l3dali.datasets.convert.pipeline import ImagePool, Totals
+from l3dali.datasets.convert.pipeline import ImagePool
 from l3dali.datasets.convert.reader import FILES as FILES
 from l3dali.datasets.convert.reader import OTHER as OTHER
-from l3dali.datasets.convert.reader import SEEKED, SHARDS, foresee, seekable
+from l3dali.datasets.convert.reader import SEEKED, SHARDS, seekable
 from l3dali.datasets.convert.reader import read_blobs as read_blobs
 from l3dali.datasets.convert.storage import (
     CHUNK_BYTES,
@@ -32,6 +31,7 @@ from l3dali.datasets.convert.storage import (
     HashedWriter,
     Stored,
     hash_file,
+    new_hash,
     open_folder,
 )
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from l3dali.datasets.convert.images import Outcome
-    from l3dali.datasets.convert.pipeline import Choices
     from l3dali.datasets.convert.storage import Folder
 
 
@@ -76,23 +75,18 @@ class Job:
         return sum(file.size for file in self.files)
 
 
-def convert_each(job: Job, is_stopped: Callable[[], bool] | None = None) -> Iterator[Row]:
-    """Converts the files of a job here; yields each row as soon as its result has appeared.
-
-    Args:
-        job: what to do.
-        is_stopped: asked now and then; the work ends with `Stopped` when it returns True.
-    """
+def convert_each(job: Job) -> Iterator[Row]:
+    """Converts the files of a job here; yields each row as soon as its result has appeared."""
     told: set[str] = set()
     try:
-        for row in _convert_each(job, is_stopped):
+        for row in _convert_each(job):
             told.add(row.source)
             yield row
     except Exception as error:  # Nothing that a job raises ends the others.
         yield from (row for row in failed_rows(job, reason_of(error)) if row.source not in told)
 
 
-def _convert_each(job: Job, is_stopped: Callable[[], bool] | None) -> Iterator[Row]:
+def _convert_each(job: Job) -> Iterator[Row]:
     source, target = open_folder(job.source), open_folder(job.target)
     files: list[Stored] = []
     for file in job.files:
@@ -102,10 +96,10 @@ def _convert_each(job: Job, is_stopped: Callable[[], bool] | None) -> Iterator[R
         else:
             yield row
     if job.kind == FILES:
-        yield from _convert_files(replace(job, files=tuple(files)), source, target, is_stopped)
+        yield from _convert_files(replace(job, files=tuple(files)), source, target)
         return
     for file in files:
-        yield _convert_shard(job, file, source, target, is_stopped)
+        yield _convert_shard(job, file, source, target)
 
 
 def failed_rows(job: Job, reason: str) -> list[Row]:
@@ -115,19 +109,12 @@ def failed_rows(job: Job, reason: str) -> list[Row]:
 
 
 def may_be_done(row: Row, options: Options) -> bool:
-    """Whether a row counts under these options, but for the choices of another plan."""
-    if row.status == FAILED or row.transient:
-        return False
-    return row.options == options.identity or options.differs_in_plan(row.options)
+    """Whether a row counts under these options."""
+    return row.status != FAILED and not row.transient and row.options == options.identity
 
 
-def confirmed(
-    job: Job, file: Stored, source: Folder, target: Folder, foreseen: Choices | None = None
-) -> Row | None:
-    """The row of an earlier result, if the bytes of source and result are still those.
-
-    `foreseen` is what `foresee` says of the file, if the caller knows it.
-    """
+def confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | None:
+    """The row of an earlier result, if the bytes of source and result are still those."""
     row = job.previous.get(file.name)
     if row is None or row.result is None or not may_be_done(row, job.options):
         return None
@@ -140,13 +127,9 @@ def confirmed(
             and (row.index is None or _is_same(target, index, 0, row.index_stamp, row.index_hash))
         ):
             return None
-        if row.options != job.options.identity:
-            choices = foresee(job, file.name) if foreseen is None else foreseen
-            if row.choices != choices.hexdigest():
-                return None
     except Exception:  # Containers raise anything; the conversion will report it.
         return None
-    new = replace(row, options=job.options.identity, source_stamp=file.stamp)
+    new = replace(row, source_stamp=file.stamp)
     new.result_stamp = "" if result is None else result.stamp
     new.index_stamp = "" if index is None else index.stamp
     return new
@@ -170,20 +153,14 @@ def _new_row(job: Job, file: Stored, kind: str) -> Row:
     return row
 
 
-def _convert_shard(
-    job: Job,
-    file: Stored,
-    source: Folder,
-    target: Folder,
-    is_stopped: Callable[[], bool] | None,
-) -> Row:
+def _convert_shard(job: Job, file: Stored, source: Folder, target: Folder) -> Row:
     row = _new_row(job, file, job.kind)
     write_entries = SHARDS[job.kind].write_entries
-    pool = ImagePool(job.options, job.threads, is_stopped=is_stopped)
+    pool = ImagePool(job.options, job.threads, totals=row)
 
     def write(writer: HashedWriter) -> bytes | None:
         with source.open(file.name, whole=True) as opened:
-            reader = HashedReader(opened, source.place(file.name), file.size)
+            reader = HashedReader(opened, source.place(file.name))
             if job.kind in SEEKED:
                 with seekable(opened, reader, source) as file_to_seek:
                     index = write_entries(file_to_seek, writer, pool)
@@ -191,12 +168,10 @@ def _convert_shard(
                 index = write_entries(reader, writer, pool)
             _check_length(reader, file)
             row.source_hash = reader.hexdigest()
-        _count(row, pool.totals)
+        row.pixels_hash = pool.pixels_hash
         return None if index is None else index.encode("utf-8", "surrogateescape")
 
     _publish(row, job, source, target, file.name, write)
-    if row.reason:
-        _count(row, pool.totals)
     return row
 
 
@@ -257,13 +232,9 @@ def _check_is_known(job: Job, target: Folder, name: str, size: int, digest: str)
         found = target.stat(name)
         if found is not None and found.size == size and hash_file(target, name) == digest:
             return
-    raise _is_in_the_way(target.place(name))
-
-
-def _is_in_the_way(place: str) -> FileExistsError:
-    return FileExistsError(
-        f"{place} exists, and {MANIFEST_NAME} does not know it: move or remove it (an interrupted "
-        "run with other options may have left it)"
+    raise FileExistsError(
+        f"{target.place(name)} exists, and {MANIFEST_NAME} does not know it: move or remove it (an "
+        "interrupted run with other options may have left it)"
     )
 
 
@@ -286,16 +257,6 @@ def _was_sound(job: Job, row: Row) -> bool:
     return old is not None and old.pixels_hash != "" and old.source_hash != row.source_hash
 
 
-def _count(row: Row, totals: Totals) -> None:
-    row.formats, row.failures, row.stored = totals.formats, totals.failures, totals.stored
-    row.labels, row.label_kinds = totals.labels, totals.label_kinds
-    row.more_failures = totals.more_failures
-    row.transient = totals.transient
-    if row.coding == "plan":
-        row.choices = totals.choices
-    row.pixels_hash = totals.pixels_hash if not row.reason and row.status != DROPPED else ""
-
-
 # Single files.
 
 
@@ -312,15 +273,13 @@ class _Loaded(NamedTuple):
         return sum(len(blob.data) for blob in self.blobs)
 
 
-def _convert_files(
-    job: Job, source: Folder, target: Folder, is_stopped: Callable[[], bool] | None
-) -> Iterator[Row]:
+def _convert_files(job: Job, source: Folder, target: Folder) -> Iterator[Row]:
     if not job.files:
         return
     # One image fails alone here, whatever becomes of it then.
     options = replace(job.options, on_error="keep")
     per_image = job.threads if len(job.files) == 1 else 1
-    pool = ImagePool(options, max(1, job.threads // per_image), per_image, is_stopped)
+    pool = ImagePool(options, max(1, job.threads // per_image), per_image)
     for loaded, outcomes in pool.convert(_load_files(job, source)):
         row, outcome = loaded.row, outcomes[0] if outcomes else None
         if not row.reason:
@@ -328,10 +287,6 @@ def _convert_files(
                 _convert_file(job, loaded, outcome, source, target)
             except Exception as error:
                 _fail(row, error)
-            except BaseException:
-                if row.result is not None:  # It has appeared.
-                    yield row
-                raise
         del loaded, outcomes, outcome
         yield row
 
@@ -346,33 +301,25 @@ def _convert_file(
         copy = partial(_copy, job, row, file, source)
         _publish(row, job, source, target, name, copy)
         return
-    totals = Totals()
-    totals.add(loaded.blobs[0], outcome, job.options)
-    row.group = outcome.choice.group
+    row.add(loaded.blobs[0], outcome, job.options)
     if outcome.data is not None:
         data, name = outcome.data, renamed(name, outcome.suffix)
-        _check_is_free(job, row, target, name)
     elif outcome.failed and (job.options.on_error == "fail" or _was_sound(job, row)):
         row.reason = outcome.failure
     elif outcome.failed and job.options.on_error == "drop":
         row.status = DROPPED
-    _count(row, totals)
     if not row.reason and row.status != DROPPED:
-        _publish(row, job, source, target, name, partial(HashedWriter.write, data=data))
+        row.pixels_hash = new_hash(outcome.pixels_hash).hexdigest() if row.formats else ""
 
+        def write(writer: HashedWriter) -> None:
+            writer.write(data)
 
-def _check_is_free(job: Job, row: Row, target: Folder, name: str) -> None:
-    """Refuses a name that only the data of an image have given, if another file has it."""
-    if name in result_names(row.source, job.options):
-        return
-    old = job.previous.get(row.source)
-    if (old is None or old.result != name) and target.stat(name) is not None:
-        raise _is_in_the_way(target.place(name))
+        _publish(row, job, source, target, name, write)
 
 
 def _copy(job: Job, row: Row, file: Stored, source: Folder, writer: HashedWriter) -> None:
     with source.open(file.name, whole=True) as opened:
-        reader = HashedReader(opened, source.place(file.name), file.size)
+        reader = HashedReader(opened, source.place(file.name))
         while chunk := reader.read(CHUNK_BYTES):
             writer.write(chunk)
         _check_length(reader, file)
@@ -387,7 +334,7 @@ def _load_files(job: Job, source: Folder) -> Iterator[_Loaded]:
         blobs: list[Blob] = []
         try:
             with source.open(file.name) as opened:
-                reader = HashedReader(opened, source.place(file.name), file.size)
+                reader = HashedReader(opened, source.place(file.name))
                 head = reader.read(HEAD_BYTES)
                 if tfrecord.may_be_shard(file.name) and tfrecord.is_tfrecord(head):
                     raise ValueError("a TFRecord that could not be read before: try again")

@@ -21,13 +21,13 @@ import json
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO, cast, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from l3dali.console import complain, reason_of
 from l3dali.datasets.convert import tar, tfrecord
-from l3dali.datasets.convert.pipeline import FormatTotals
+from l3dali.datasets.convert.pipeline import FormatTotals, Totals
 from l3dali.datasets.convert.storage import (
     LOCK_NAME,
     MANIFEST_NAME,
@@ -40,17 +40,17 @@ from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from l3dali.datasets.convert.storage import Folder
 
 DONE, DROPPED, FAILED = "done", "dropped", "failed"
 _NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK}
 _UPLOAD_SECONDS = 30.0  # between two uploads of a manifest in a bucket, at the least
-_BEGIN = b'{"source":"'  # of a row
 
 
 @dataclass(slots=True)  # There may be millions.
-class Row:
+class Row(Totals):
     """One source and its result.
 
     Attributes:
@@ -66,15 +66,6 @@ class Row:
         result: the name below DEST; result_bytes, result_stamp, result_hash: as of the source.
         index: the name of the DALI index; index_stamp, index_hash: the same of that.
         pixels_hash: of the pixels of the images that were converted, in order.
-        stored: its images, by the format that they are stored in.
-        labels: images by the `--labels` that name them.
-        label_kinds: converted images that `--labels` names, by kind.
-        choices: a hash of these formats, in order, if a plan has chosen them.
-        group: of a single image under a plan: what its header says of it, in the plan's words.
-        formats: sums over its images, by the format of the source.
-        failures: images that could not be converted: where, and why; `MOST_NAMED` at most.
-        more_failures: how many more.
-        transient: why another run may have other results, as in `Outcome`, between blanks.
         reason: why it failed.
         error_number: `errno` of that error, or 0; not in the manifest.
         version: of the package that made the result.
@@ -96,15 +87,6 @@ class Row:
     result_stamp: str = ""
     result_hash: str = ""
     pixels_hash: str = ""
-    stored: dict[str, int] = field(default_factory=dict)
-    labels: dict[str, int] = field(default_factory=dict)
-    label_kinds: dict[str, int] = field(default_factory=dict)
-    choices: str = ""
-    group: str = ""
-    formats: dict[str, FormatTotals] = field(default_factory=dict)
-    failures: list[tuple[str, str]] = field(default_factory=list)
-    more_failures: int = 0
-    transient: str = ""
     reason: str = ""
     error_number: int = 0
     version: str = ""
@@ -116,41 +98,31 @@ class Row:
 
     def to_json(self) -> str:
         """The row as a line."""
-        values = {name: getattr(self, name) for name in _TYPES}
+        values = {name: getattr(self, name) for name in _NAMES}
         return json.dumps(values, default=asdict, separators=(",", ":")) + "\n"
 
 
+_NAMES = [each.name for each in fields(Row) if each.name not in ("source", "error_number")]
+_NAMES.insert(0, "source")
 _SUMS = {each.name for each in fields(FormatTotals)}
-_REPEATED = ("kind", "status", "options", "coding", "version", "group", "choices")
-_TYPES = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Row).items()}
-_TYPES |= dict.fromkeys(("stored", "labels", "label_kinds", "formats"), (dict,))
-_TYPES["failures"] = (list,)
-del _TYPES["error_number"]
 
 
 def row_of_json(line: str | bytes) -> Row | None:
     """The row in a line; None if the line is truncated or is no row."""
     try:
-        values: dict[str, Any] = {k: v for k, v in json.loads(line).items() if k in _TYPES}
+        values: dict[str, Any] = {k: v for k, v in json.loads(line).items() if k in _NAMES}
         values["formats"] = {
             name: FormatTotals(**{key: sum for key, sum in totals.items() if key in _SUMS})
             for name, totals in values["formats"].items()
         }
         values["failures"] = [(place, reason) for place, reason in values["failures"]]
         row = Row(**values)
+        names = [name for name in (row.source, row.result, row.index) if name is not None]
+        row.options = sys.intern(row.options)  # one text for all rows
+        is_row = row.status in (DONE, DROPPED, FAILED) and not any(map(leads_out, names))
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
-    names = [name for name in (row.source, row.result, row.index) if name is not None]
-    if (
-        not all(type(value) in _TYPES[name] for name, value in values.items())
-        or any(map(leads_out, names))
-        or row.status not in (DONE, DROPPED, FAILED)
-        or (row.status == DONE and row.result is None)
-    ):
-        return None
-    for name in _REPEATED:  # one text for all rows
-        setattr(row, name, sys.intern(getattr(row, name)))
-    return row
+    return row if is_row else None
 
 
 def index_name(name: str) -> str:
@@ -164,27 +136,19 @@ def index_name(name: str) -> str:
 class Manifest:
     """The manifest of a folder of results; a context that keeps other runs away from it.
 
-    One that is only read takes no lock and writes nothing. It may lie in a folder below, as "a/b/";
-    names in its rows start there.
+    One that is only read takes no lock and writes nothing.
 
     Attributes:
         rows: by source.
         existed: there was one before.
-        ignored: lines that are no rows.
-        is_foreign: there are lines, and none of them is a row.
         claims: sources by the names that the results of the run may have.
-        has_lock: the disk has locks.
     """
 
-    def __init__(self, folder: Folder, *, read_only: bool = False, below: str = "") -> None:
+    def __init__(self, folder: Folder, *, read_only: bool = False) -> None:
         self._read_only = read_only
-        self._name = below + MANIFEST_NAME
         self.rows: dict[str, Row] = {}
         self.existed = False
-        self.ignored = 0
-        self.is_foreign = False
         self.claims: dict[str, str] = {}
-        self.has_lock = True
         self._folder = folder
         self._owners: dict[str, str] = {}  # sources by the results of their last rows
         self._at_end = contextlib.ExitStack()
@@ -194,33 +158,30 @@ class Manifest:
         self._next_upload = time.monotonic() + _UPLOAD_SECONDS
 
     def __enter__(self) -> Manifest:
-        """Takes the lock, where there are locks, and reads the rows."""
+        """Takes the lock, where there are locks, and reads the rows.
+
+        Raises:
+            UsageError: another run has the lock, or the manifest has a line that is no row.
+        """
         folder = self._folder
         try:
             if isinstance(folder, LocalFolder) and not self._read_only:
-                self._make_root(folder)
+                if not folder.root.exists():  # A run that is refused removes the folder again.
+                    self._at_end.callback(self._remove_root, folder.root)
+                folder.root.mkdir(parents=True, exist_ok=True)
                 self._lock(folder)
-                self._load()
-                if self.existed and not self.is_foreign:
-                    folder.remove_temporaries()
-            else:
-                self._load()
+            self._load()
+            if self.existed and isinstance(folder, LocalFolder) and not self._read_only:
+                folder.remove_temporaries()
         except BaseException:
             self._at_end.close()
             raise
         return self
 
-    def _make_root(self, folder: LocalFolder) -> None:
-        """Makes the folder. A run that is refused removes it again."""
-        new = [each for each in (folder.root, *folder.root.parents) if not each.exists()]
-        folder.root.mkdir(parents=True, exist_ok=True)
-
-        def remove_empty() -> None:
-            with contextlib.suppress(OSError):
-                for each in new:
-                    each.rmdir()
-
-        self._at_end.callback(remove_empty)
+    @staticmethod
+    def _remove_root(root: Path) -> None:
+        with contextlib.suppress(OSError):  # It has files.
+            root.rmdir()
 
     def _lock(self, folder: LocalFolder) -> None:
         path = folder.root / LOCK_NAME
@@ -233,9 +194,7 @@ class Manifest:
             except OSError as error:
                 if error.errno not in _NO_LOCKS:
                     raise OSError(error.errno, error.strerror, str(path)) from None
-                self.has_lock = False
-            if os.fstat(lock.fileno()).st_size:
-                raise UsageError(f"{path} is not empty, and l3 convert has not made it")
+                complain("l3: the disk of DEST has no locks: run no other l3 convert on it")
             # A run that has ended removes its file, and a lock on that keeps no other run out.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(lock.fileno()), path.lstat()):
@@ -243,19 +202,25 @@ class Manifest:
                     return
 
     def _load(self) -> None:
-        if self._folder.stat(self._name) is None:
+        if self._folder.stat(MANIFEST_NAME) is None:
             return
         self.existed = True
-        lines = 0
-        with naming(self._folder.place(self._name)), self._folder.open(self._name) as file:
+        place = self._folder.place(MANIFEST_NAME)
+        lines = damaged = 0
+        with naming(place), self._folder.open(MANIFEST_NAME) as file:
             for line in io.BufferedReader(cast("io.RawIOBase", file)):
                 lines += 1
+                is_whole = line.endswith(b"\n")  # Else a killed run has not written all of it.
                 if (row := row_of_json(line)) is not None:
                     self._set(row)
-                elif line.endswith(b"\n") or not line.startswith(_BEGIN[: len(line)]):
-                    self.ignored += 1  # Else a killed run has not written the whole line.
-                self._is_worn = not line.endswith(b"\n")
-        self.is_foreign = self.ignored > 0 and not self.rows
+                elif is_whole:
+                    damaged = damaged or lines
+                self._is_worn = not is_whole
+        if damaged:
+            raise UsageError(
+                f"{place}: line {damaged} is no row that this version reads: remove the line, or "
+                "name another folder"
+            )
         self._is_worn |= lines != len(self.rows)
 
     def _set(self, row: Row) -> None:
@@ -285,8 +250,8 @@ class Manifest:
         if not self.existed or self._is_worn:
             self._publish()
         if isinstance(self._folder, LocalFolder) and self._file is None:
-            with naming(self._folder.place(self._name)):
-                self._file = self._folder.open_to_append(self._name)
+            with naming(self._folder.place(MANIFEST_NAME)):
+                self._file = self._folder.open_to_append(MANIFEST_NAME)
 
     def save(self) -> None:
         """Writes what is not written yet."""
@@ -297,7 +262,7 @@ class Manifest:
     def _close(self) -> None:
         file, self._file = self._file, None
         if file is not None:
-            with naming(self._folder.place(self._name)):
+            with naming(self._folder.place(MANIFEST_NAME)):
                 file.close()
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -320,17 +285,15 @@ class Manifest:
         for row in new:
             self._set(row)
         if self._file is not None:
-            with naming(self._folder.place(self._name)):
+            with naming(self._folder.place(MANIFEST_NAME)):
                 self._file.write("".join(row.to_json() for row in new).encode())
                 self._file.flush()
         else:  # Objects cannot grow. What is lost if the machine dies is converted once more.
             self._is_unsaved = True
-            start = time.monotonic()
-            if start > self._next_upload:
+            if time.monotonic() > self._next_upload:
                 with contextlib.suppress(Exception):  # Storage raises anything. It is tried again.
                     self._publish()
-                end = time.monotonic()
-                self._next_upload = end + max(_UPLOAD_SECONDS, 20 * (end - start))
+                self._next_upload = time.monotonic() + _UPLOAD_SECONDS
 
     def _in_place_of_earlier(self, row: Row) -> Row:
         """The row to write. Removes an earlier result of another name; failures keep theirs."""
@@ -390,8 +353,8 @@ class Manifest:
 
     def _publish(self) -> None:
         self._close()
-        place = self._folder.place(self._name)
-        with naming(place), self._folder.publish(self._name) as file:
+        place = self._folder.place(MANIFEST_NAME)
+        with naming(place), self._folder.publish(MANIFEST_NAME) as file:
             for row in self.rows.values():
                 file.write(row.to_json().encode())
         self.existed, self._is_worn, self._is_unsaved = True, False, False

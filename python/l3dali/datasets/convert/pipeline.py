@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from concurrent.futures import thread as futures_thread
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from l3dali import codec
 from l3dali.console import MOST_NAMED, shortened
 from l3dali.datasets.convert.alone import convert_alone
-from l3dali.datasets.convert.children import TICK_SECONDS
 from l3dali.datasets.convert.images import Outcome, convert_image
 from l3dali.datasets.convert.limits import is_limited, report_progress
 from l3dali.datasets.convert.storage import new_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from l3dali.console import Failure
     from l3dali.datasets.convert.images import Blob, Options
 
 BATCH_BYTES = 2**18  # small images go to a thread together
@@ -91,42 +88,13 @@ def sum_totals(several: Iterable[FormatTotals]) -> FormatTotals:
     return total
 
 
-class Choices:
-    """The formats that were chosen for images.
-
-    Attributes:
-        counts: images by format.
-        palettes: how many of them are PNG of a palette that becomes colours; not in the hash.
-        failures: images that their headers refuse; not in the hash.
-    """
-
-    def __init__(self) -> None:
-        self._hasher: Any = new_hash()
-        self.counts: Counter[str] = Counter()
-        self.palettes = 0
-        self.failures: list[Failure] = []
-
-    def add(self, stored_as: str) -> None:
-        """Adds an image."""
-        self.counts[stored_as] += 1
-        self._hasher.update(f"{stored_as}\n".encode())
-
-    def __getstate__(self) -> dict[str, Any]:
-        """All but the hash, which no other process needs."""
-        return {**vars(self), "_hasher": None}
-
-    def hexdigest(self) -> str:
-        """A hash of the formats, in order; "" without images."""
-        return str(self._hasher.hexdigest()) if self.counts else ""
-
-
-@dataclass
+@dataclass(slots=True, kw_only=True)
 class Totals:
-    """What the images of a shard came to.
+    """What images came to.
 
     Attributes:
         formats: sums over the converted images, by the format of the source.
-        failures: places of the first images that could not be converted, and why.
+        failures: images that could not be converted: where, and why; `MOST_NAMED` at most.
         more_failures: how many more there are.
         transient: why another run may have other results, as in `Outcome`, between blanks.
         stored: images by the format that they are stored in.
@@ -138,20 +106,13 @@ class Totals:
     failures: list[tuple[str, str]] = field(default_factory=list)
     more_failures: int = 0
     transient: str = ""
-    stored: dict[str, int] = field(default_factory=dict)
-    labels: dict[str, int] = field(default_factory=dict)
-    label_kinds: dict[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Starts the hashes."""
-        self._pixels = new_hash()
-        self._choices = Choices()
+    stored: Counter[str] = field(default_factory=Counter)
+    labels: Counter[str] = field(default_factory=Counter)
+    label_kinds: Counter[str] = field(default_factory=Counter)
 
     def add(self, blob: Blob, outcome: Outcome, options: Options) -> None:
         """Counts one image."""
-        for label in options.labels and options.labels_of(*blob.names):
-            self.labels[label] = self.labels.get(label, 0) + 1
-        self._choices.add(outcome.choice.stored_as)
+        self.labels.update(options.labels and options.labels_of(*blob.names))
         if outcome.transient:
             self.transient = " ".join(sorted({*self.transient.split(), outcome.transient}))
         if outcome.failed:
@@ -161,9 +122,9 @@ class Totals:
                 self.more_failures += 1
             return
         stored_as = outcome.choice.instead or outcome.choice.stored_as
-        self.stored[stored_as] = self.stored.get(stored_as, 0) + 1
+        self.stored[stored_as] += 1
         if outcome.labels:
-            self.label_kinds[outcome.labels] = self.label_kinds.get(outcome.labels, 0) + 1
+            self.label_kinds[outcome.labels] += 1
         result_bytes = len(blob.data if outcome.data is None else outcome.data)
         self.formats.setdefault(outcome.format, FormatTotals()).add(
             FormatTotals(
@@ -175,35 +136,29 @@ class Totals:
                 outcome.substituted,
             )
         )
-        self._pixels.update(outcome.pixels_hash)
-
-    @property
-    def pixels_hash(self) -> str:
-        """Hash of the pixels of all images, in order; "" without images."""
-        return self._pixels.hexdigest() if self.formats else ""
-
-    @property
-    def choices(self) -> str:
-        """A hash of the formats that were chosen."""
-        return self._choices.hexdigest()
 
 
 class ImagePool:
-    """Converts the images of a shard on `threads` threads."""
+    """Converts the images of a shard on `threads` threads, and counts them in `totals`."""
 
     def __init__(
         self,
         options: Options,
         threads: int = 1,
         threads_per_image: int = 1,
-        is_stopped: Callable[[], bool] | None = None,
+        totals: Totals | None = None,
     ) -> None:
         self.options = options
-        self.totals = Totals()
+        self.totals = Totals() if totals is None else totals
+        self._pixels = new_hash()
         self._threads = threads
         self._threads_per_image = threads_per_image
-        self._is_stopped = is_stopped or (lambda: False)
         self._cancelled = threading.Event()
+
+    @property
+    def pixels_hash(self) -> str:
+        """Hash of the pixels of all images, in order; "" without images."""
+        return self._pixels.hexdigest() if self.totals.formats else ""
 
     def convert(self, entries: Iterable[SomeEntry]) -> Iterator[tuple[SomeEntry, Outcomes]]:
         """Yields each entry with the outcomes of its blobs; None for what is no image.
@@ -219,8 +174,6 @@ class ImagePool:
         waiting_bytes = 0
         try:
             for batch, size in _batches(entries):
-                if self._is_stopped():
-                    raise Stopped
                 waiting.append((batch, size, pool.submit(self._convert_batch, batch)))
                 waiting_bytes += size
                 del batch
@@ -257,16 +210,12 @@ class ImagePool:
         self._check()
 
     def _check(self) -> None:
-        # At the end of Python, where a traceback has kept a generator from its end, threads join.
-        if self._cancelled.is_set() or getattr(futures_thread, "_shutdown", False):
+        if self._cancelled.is_set():
             raise Stopped
 
     def _finished(
         self, batch: list[SomeEntry], _size: int, future: Future[deque[Outcomes]]
     ) -> Iterator[tuple[SomeEntry, Outcomes]]:
-        while not wait([future], TICK_SECONDS).done:
-            if self._is_stopped():
-                raise Stopped
         results = future.result()
         del future
         for entry in batch:
@@ -275,6 +224,7 @@ class ImagePool:
                 if outcome is None:
                     continue
                 self.totals.add(blob, outcome, self.options)
+                self._pixels.update(outcome.pixels_hash)
                 if outcome.failed and self.options.on_error == "fail":
                     raise DamagedImageError(f"{blob.place}: {outcome.failure}")
             yield entry, outcomes

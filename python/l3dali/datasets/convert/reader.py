@@ -7,21 +7,11 @@ import re
 import tempfile
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from l3dali.console import Failure, add_failure, shortened
 from l3dali.datasets.convert import arrow, parquet, tar, tfrecord, zip_archive
 from l3dali.datasets.convert.children import ChildDiedError, borrowed, new_pool
-from l3dali.datasets.convert.choosing import SOURCE
-from l3dali.datasets.convert.images import (
-    HEAD_BYTES,
-    Blob,
-    Options,
-    becomes_colours,
-    foresee_format,
-    may_be_image,
-)
+from l3dali.datasets.convert.images import HEAD_BYTES, Blob, Options, may_be_image
 from l3dali.datasets.convert.limits import is_limited, limited, report_progress, why_ended
 from l3dali.datasets.convert.manifest import index_name
-from l3dali.datasets.convert.pipeline import Choices
 from l3dali.datasets.convert.storage import (
     CHUNK_BYTES,
     OWN_NAMES,
@@ -89,25 +79,6 @@ def is_shard_name(name: str) -> bool:
 def shard_results(name: str, kind: str) -> list[str]:
     """The name of the result for a shard, and that of its index if such results have one."""
     return [name, index_name(name)] if kind in (WEBDATASET, TFRECORD) else [name]
-
-
-def foresee(job: Job, name: str) -> Choices:
-    """What the images of one of a job's files are to be stored as, without decoding them.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it is damaged.
-    """
-    choices = Choices()
-    for blob in read_blobs(job, name):
-        chosen, reason = foresee_format(blob, job.options)
-        if reason:
-            place = name if job.kind == FILES else f"{name}: {shortened(blob.place)}"
-            add_failure(choices.failures, Failure(place, shortened(reason)), name)
-        if chosen is not None:
-            choices.add(chosen)
-            choices.palettes += chosen != SOURCE and becomes_colours(blob, job.options)
-    return choices
 
 
 def read_blobs(job: Job, name: str) -> Iterator[Blob]:

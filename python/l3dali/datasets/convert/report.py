@@ -1,23 +1,13 @@
-"""What a run came to: sums over rows of the manifest, in words, as JSON and as a page."""
+"""What a run came to: sums over rows of the manifest, in words and as JSON."""
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from l3dali.console import (
-    Failure,
-    count_failures,
-    counted,
-    megabytes,
-    printable,
-    ratio,
-    speed,
-    unnamed,
-)
+from l3dali.console import Failure, counted, megabytes, ratio, speed, unnamed
 from l3dali.datasets.convert.choosing import SOURCE
 from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Row
 from l3dali.datasets.convert.pipeline import FormatTotals, sum_totals
@@ -27,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 HEADERS = ("format", "images", "pixels", "source", "result", "ratio")
-_LISTED_FAILURES = 1000  # on the page; the manifest has all of them
-_PAGE_COLUMNS = 120
 
 
 @dataclass
@@ -106,7 +94,7 @@ class Summary:
         if self.copied:
             parts.append(f"{self.copied} copied as {'it is' if self.copied == 1 else 'they are'}")
         for handling, count in sorted(self.failed.items()):
-            became = "kept as they are" if handling == "keep" else "left out"
+            became = "copied to DEST unconverted" if handling == "keep" else "left out"
             parts.append(f"{count} failed, {became} (--on-error {handling})")
         if self.raw_bytes:
             pixels = speed(self.raw_bytes, self.seconds)
@@ -179,24 +167,3 @@ def stored_text(stored: Mapping[str, int]) -> str:
     """How many images are stored in each format, most first."""
     ordered = sorted(stored.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{count} {name}" for name, count in ordered)
-
-
-def make_page(summary: Summary, title: str) -> str:
-    """A page of HTML: the summary, the table and the failures."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(file=io.StringIO(), record=True, width=_PAGE_COLUMNS)
-    table = Table(*HEADERS, title=Text(printable(title)), caption=Text(str(summary)))
-    for cells in summary.table():
-        table.add_row(*map(Text, cells))
-    console.print(table)
-    listed = summary.failures[:_LISTED_FAILURES]
-    failed = count_failures(summary.failures)
-    console.print(Text(f"failures: {failed}"))
-    for failure in listed:
-        console.print(Text(printable(f"{failure.path}: {failure.reason}")))
-    if more := failed - count_failures(listed):
-        console.print(Text(f"and {more} more, in the manifest"))
-    return console.export_html()

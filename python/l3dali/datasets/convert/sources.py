@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING
 
 from l3dali.console import Failure, without_password, without_passwords
 from l3dali.datasets.convert.reader import is_shard_name
-from l3dali.datasets.convert.storage import (
-    RemoteFolder,
-    Stored,
-    is_remote,
-    open_folder,
-    split_url,
-)
+from l3dali.datasets.convert.storage import Stored, is_remote, open_folder, split_url
 from l3dali.errors import UsageError, needs
 from l3dali.images.reading import IMAGE_SUFFIXES
 
@@ -38,7 +32,6 @@ class Sources:
         links: folders, and names below them of links to others, which are not followed.
         linked: targets of links to files, which are followed.
         whole: the folders that were named themselves.
-        spelled: by the place of a folder, the name that it was given first.
     """
 
     folders: dict[str, dict[str, Stored]] = field(default_factory=dict)
@@ -46,7 +39,6 @@ class Sources:
     links: list[tuple[str, str]] = field(default_factory=list)
     linked: list[str] = field(default_factory=list)
     whole: set[str] = field(default_factory=set)
-    spelled: dict[str, str] = field(default_factory=dict)
 
     @property
     def are_whole(self) -> bool:
@@ -86,7 +78,7 @@ def find_sources(arguments: Iterable[str]) -> Sources:
                 "or name a URL without"
             )
         names = _expanded(argument)
-        pool = ThreadPoolExecutor(_LOOKUPS if len(names) > 1 and _takes_many(names[0]) else 1)
+        pool = ThreadPoolExecutor(_LOOKUPS if len(names) > 1 else 1)
         try:
             found = list(pool.map(_find_file if len(names) == 1 else _find_one_of_many, names))
         finally:
@@ -95,8 +87,7 @@ def find_sources(arguments: Iterable[str]) -> Sources:
             if isinstance(file, Failure):
                 sources.failures.append(file)
             elif file is not None:
-                folder = _spelled(sources, split_url(name)[0])
-                sources.folders.setdefault(folder, {})[file.name] = file
+                sources.folders.setdefault(split_url(name)[0], {})[file.name] = file
                 if (link := Path(name.removeprefix("file://"))).is_symlink():
                     sources.linked.append(os.path.realpath(link))
             else:
@@ -117,18 +108,13 @@ def _add_folder(sources: Sources, name: str, *, is_one: bool) -> None:
         if name.startswith(("http://", "https://")):
             advice = "; folders of web servers are not listed: name their files"
         raise UsageError(f"{name}: no such file or folder{advice}")
-    name = _spelled(sources, name)
+    name = name.rstrip("/") or name
     sources.folders.setdefault(name, {}).update(listing.files)
     if name not in sources.whole:  # else it was named twice
         sources.whole.add(name)
         sources.failures += [Failure(*each) for each in listing.failures]
         sources.links += [(name, link) for link in listing.links]
         sources.linked += listing.linked
-
-
-def _spelled(sources: Sources, url: str) -> str:
-    """The name under which the sources have this folder already, or `url`."""
-    return sources.spelled.setdefault(place_of(url), url)
 
 
 def _expanded(argument: str) -> list[str]:
@@ -158,12 +144,6 @@ def _find_one_of_many(url: str) -> Stored | Failure | None:
     except (OSError, UsageError) as error:
         reason = getattr(error, "strerror", None) or without_passwords(str(error))
         return Failure(without_password(url), reason)
-
-
-def _takes_many(url: str) -> bool:
-    """Whether threads may share the connections to a server."""
-    folder = open_folder(split_url(url)[0])
-    return isinstance(folder, RemoteFolder) and folder.fs.async_impl
 
 
 def _is_folder(url: str) -> bool:

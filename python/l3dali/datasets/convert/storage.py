@@ -30,18 +30,13 @@ CHUNK_BYTES = 2**20
 _BLOCK_BYTES, _WHOLE_BLOCK_BYTES = 2**23, 2**25  # fetched at once; of files read to their end
 _PART_BYTES = 3 * 2**24  # of an upload: S3 takes 10,000 parts, and 3,500 writes a second
 MANIFEST_NAME = "l3-manifest.jsonl"
-REPORT_NAME = "l3-report.html"
 LOCK_NAME = ".l3-lock"
-OWN_NAMES = (MANIFEST_NAME, REPORT_NAME, LOCK_NAME)
+OWN_NAMES = (MANIFEST_NAME, LOCK_NAME, "l3-report.html")  # the last one of earlier versions
 # Protocols without a write that replaces a file as a whole.
-_READ_ONLY = {"ftp", "sftp", "ssh", "smb", "webhdfs", "http", "https"}
+_READ_ONLY = {"ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs", "http", "https"}
 _MODE = 0o666
-_FOLDER = os.O_DIRECTORY | getattr(os, "O_PATH", os.O_RDONLY)  # which may not be readable
 # Fields of a listing, the most exact first; file systems have different ones.
-_STAMPS = (
-    *("ETag", "etag", "Content-MD5", "md5Hash", "LastModified", "Last-Modified", "updated"),
-    *("last_modified", "mtime", "modify", "modificationTime", "created"),
-)
+_STAMPS = ("ETag", "etag", "md5Hash", "Content-MD5", "Last-Modified", "mtime", "created")
 _TEMPORARY = re.compile(r"\.l3-[0-9a-f]{16}\.tmp")
 
 
@@ -69,14 +64,12 @@ class Listing:
         failures: what could not be listed, and why.
         links: names of symbolic links to folders, which are not followed.
         linked: the targets of symbolic links to files, which are followed.
-        others: names of entries that are not files: links to nothing, pipes.
     """
 
     files: dict[str, Stored] = field(default_factory=dict)
     failures: list[tuple[str, str]] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
     linked: list[str] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
 
 
 def open_folder(url: str) -> Folder:
@@ -112,6 +105,7 @@ class LocalFolder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._made: set[str] = set()  # folders below that are there and behind no link
 
     def place(self, name: str = "") -> str:
         """The path of a file, for people."""
@@ -144,7 +138,6 @@ class LocalFolder:
                 except OSError as error:
                     reason = error.strerror or str(error)
                     listing.failures.append((self.place(prefix + name), reason))
-                    listing.others.append(prefix + name)
                 else:
                     listing.files[stored.name] = stored
                     if os.path.islink(link := self.root / stored.name):  # noqa: PTH114
@@ -163,42 +156,23 @@ class LocalFolder:
 
     def open(self, name: str, *, whole: bool = False) -> BinaryIO:
         """Opens a file to be read from start to end, or with seeks; `whole`: all of it."""
-        return open_regular(self.root / name, "rb")
+        return (self.root / name).open("rb")
 
     def open_to_append(self, name: str) -> BinaryIO:
-        """Opens a file, new or not, to be written at its end.
+        """Opens a file, new or not, to be written at its end; raises OSError for a link."""
 
-        Raises:
-            OSError: it is a link, or no regular file.
-        """
-        return open_regular(self._changed(name), "ab", os.O_NOFOLLOW)
+        def opener(path: str, flags: int) -> int:
+            return os.open(path, flags | os.O_NOFOLLOW, _MODE)
+
+        return cast("BinaryIO", open(self._changed(name), "ab", opener=opener))
 
     def _changed(self, name: str) -> Path:
-        """The path of a file that is to be written or removed: never one outside of the folder."""
+        """The path of a file to write or remove. No link below the folder is followed."""
         path = self.root / name
-        folder = Path(os.path.realpath(path.parent))
-        if leads_out(name) or not folder.is_relative_to(os.path.realpath(self.root)):
-            raise OSError(errno.ELOOP, f"a link leads out of {self.root}", str(path))
+        wanted = os.path.join(os.path.realpath(self.root), *name.split("/")[:-1])  # noqa: PTH118
+        if leads_out(name) or os.path.realpath(path.parent) != wanted:
+            raise OSError(errno.ELOOP, "its folder is behind a link", str(path))
         return path
-
-    @contextlib.contextmanager
-    def _folder_of(self, name: str, *, make: bool = False) -> Iterator[int]:
-        """A descriptor of the folder of a file. No link on the way is followed."""
-        self._changed(name)
-        if make:
-            self.root.mkdir(parents=True, exist_ok=True)
-        folder = os.open(self.root, _FOLDER)
-        try:
-            for part in name.split("/")[:-1]:
-                if make:
-                    with contextlib.suppress(FileExistsError):
-                        os.mkdir(part, dir_fd=folder)
-                below = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
-                os.close(folder)
-                folder = below
-            yield folder
-        finally:
-            os.close(folder)
 
     @contextlib.contextmanager
     def publish(self, name: str, mode: int = _MODE) -> Iterator[BinaryIO]:
@@ -208,27 +182,29 @@ class LocalFolder:
             name: of the file.
             mode: of it on a disk, before the umask.
         """
-        path, base = str(self.root / name), name.rpartition("/")[2]
-        temporary = f".l3-{secrets.token_hex(8)}.tmp"
-        with contextlib.ExitStack() as stack:
-            with naming(path):
-                folder = stack.enter_context(self._folder_of(name, make=True))
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            file: BinaryIO | None = None
-            try:
-                with naming(path):
-                    file = os.fdopen(os.open(temporary, flags, mode, dir_fd=folder), "wb")
-                yield file
-                with naming(path):
+        path = self.root / name
+        folder = str(path.parent)
+        temporary = f"{folder}/.l3-{secrets.token_hex(8)}.tmp"
+        file: BinaryIO | None = None
+        if folder not in self._made:
+            with naming(str(path)):
+                self._changed(name).parent.mkdir(parents=True, exist_ok=True)
+            self._made.add(folder)
+        try:
+            with naming(str(path)):
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+                file = os.fdopen(os.open(temporary, flags, mode), "wb")
+            yield file
+            with naming(str(path)):
+                file.close()
+                os.replace(temporary, path)  # noqa: PTH105
+        except BaseException:  # maybe of Ctrl-C, just as it had been made
+            with contextlib.suppress(OSError):
+                if file is not None:
                     file.close()
-                    os.replace(temporary, base, src_dir_fd=folder, dst_dir_fd=folder)
-            except BaseException:  # maybe of Ctrl-C, just as it had been made
-                with contextlib.suppress(OSError):
-                    if file is not None:
-                        file.close()
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary, dir_fd=folder)
-                raise
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)  # noqa: PTH108
+            raise
 
     def mode(self, name: str) -> int:
         """The mode for what is made of a file: the same readers, and its owner."""
@@ -236,16 +212,14 @@ class LocalFolder:
 
     def remove(self, name: str) -> None:
         """Removes a file, if it exists."""
-        is_gone = contextlib.suppress(FileNotFoundError)
-        with is_gone, naming(self.place(name)), self._folder_of(name) as folder:
-            os.unlink(name.rpartition("/")[2], dir_fd=folder)
+        with contextlib.suppress(FileNotFoundError), naming(self.place(name)):
+            self._changed(name).unlink()
 
     def remove_empty(self, names: Iterable[str]) -> None:
         """Removes folders below this one, up to the first that is not empty."""
         with contextlib.suppress(OSError):
             for name in names:
-                with self._folder_of(name) as folder:
-                    os.rmdir(name.rpartition("/")[2], dir_fd=folder)
+                self._changed(name).rmdir()
 
     def remove_temporaries(self) -> None:
         """Removes what killed runs have left, but nothing of a run on a DEST below this one."""
@@ -256,19 +230,6 @@ class LocalFolder:
             for name in filter(_TEMPORARY.fullmatch, names):
                 with contextlib.suppress(OSError):
                     Path(path, name).unlink()
-
-
-def open_regular(path: Path, mode: str, flags: int = 0) -> BinaryIO:
-    """Opens a file; raises OSError for a pipe or a device, which would block."""
-
-    def opener(place: str, own: int) -> int:
-        descriptor = os.open(place, own | flags | os.O_NONBLOCK, _MODE)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise OSError(errno.EINVAL, "not a file", place)
-        return descriptor
-
-    return cast("BinaryIO", open(path, mode, opener=opener))
 
 
 class RemoteFolder:
@@ -343,34 +304,26 @@ class RemoteFolder:
 
     @contextlib.contextmanager
     def publish(self, name: str, mode: int = _MODE) -> Iterator[BinaryIO]:
-        from fsspec.spec import AbstractBufferedFile
-
-        folder = name.rpartition("/")[0]
-        path = self._path(name)
-        temporary = self._path(f"{folder}/.l3-{secrets.token_hex(8)}.tmp".lstrip("/"))
-        with naming(self.place(name)):
-            self._check_is_target()
-            self.fs.makedirs(self._path(folder), exist_ok=True)
-            file = self._open_new(temporary)
+        path, place = self._path(name), self.place(name)
+        self._check_is_target()
+        if "memory" in self.fs.protocol:  # Its files appear when they are opened.
+            buffer = io.BytesIO()
+            yield buffer
+            with naming(place):
+                self.fs.pipe_file(path, buffer.getvalue())
+            return
+        with naming(place):
             # Object stores take parts as they are written, and show the object with the commit.
-            has_commit = isinstance(file, AbstractBufferedFile)
-            if has_commit:
-                _forget(file)
-                file = self._open_new(path)
+            file = self.fs.open(path, "wb", autocommit=False, block_size=_PART_BYTES)
         try:
             yield cast("BinaryIO", file)
-            with naming(self.place(name)):
+            with naming(place):
                 file.close()
-                if has_commit:
-                    file.commit()
-                else:
-                    self._rename(temporary, path)
+                file.commit()
         except BaseException:
             with contextlib.suppress(Exception):
-                if has_commit:
-                    _forget(file)
-                else:
-                    self.fs.rm_file(temporary)
+                file.discard()
+            file.closed = True  # To close it would complete the upload.
             raise
 
     def mode(self, name: str) -> int:
@@ -383,29 +336,13 @@ class RemoteFolder:
 
     def _check_is_target(self) -> None:
         if self._place.partition("://")[0] in _READ_ONLY:
-            reason = "nothing is written to FTP, SFTP, SMB, WebHDFS or web servers"
-            raise OSError(errno.EROFS, f"{reason}: mount the folder, or copy results to it")
+            raise UsageError(f"{self._place}: L3 writes to local folders and buckets alone")
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}".rstrip("/")
 
-    def _rename(self, path: str, new: str) -> None:
-        self.fs.cp_file(path, new)  # To mv, names are patterns.
-        self.fs.rm_file(path)
-
-    def _open_new(self, path: str) -> Any:
-        return self.fs.open(path, "wb", autocommit=False, block_size=_PART_BYTES)
-
 
 Folder = LocalFolder | RemoteFolder
-
-
-def _forget(file: Any) -> None:
-    """Drops an upload; closing such a file would complete it."""
-    try:
-        file.discard()
-    finally:
-        file.closed = True
 
 
 def _stored(name: str, info: dict[str, Any]) -> Stored:
@@ -431,11 +368,7 @@ class naming:  # noqa: N801 (a context manager; a generator would take as long a
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if not isinstance(error, Exception) or isinstance(error, FileNotFoundError):
             return
-        if (
-            isinstance(error, OSError)
-            and error.errno not in (None, errno.EPIPE)  # as of what reads standard output
-            and (error.filename is not None or error.strerror)
-        ):
+        if isinstance(error, OSError) and error.errno not in (None, errno.EPIPE):  # as of stdout
             raise OSError(error.errno, error.strerror, self._place) from error
         # Libraries of buckets have errors of their own.
         raise OSError(f"{self._place}: {_text_of(error)}") from error
@@ -451,13 +384,11 @@ class HashedReader:
     Args:
         file: open at its start.
         place: where it is, for people.
-        size: of the file, if it is known: reading little more than that raises OSError.
     """
 
-    def __init__(self, file: BinaryIO, place: str, size: int | None = None) -> None:
+    def __init__(self, file: BinaryIO, place: str) -> None:
         self._file = file
         self._place = place
-        self._size = size
         self._hash = new_hash()
         self.bytes = 0
 
@@ -481,8 +412,6 @@ class HashedReader:
         self._hash.update(data)
         report_progress()
         self.bytes += len(data)
-        if self._size is not None and self.bytes > self._size:
-            raise OSError(f"more than {self._size} bytes could be read; it has changed?")
         return data
 
     def hexdigest(self) -> str:
@@ -490,7 +419,7 @@ class HashedReader:
         return str(self._hash.hexdigest())
 
 
-class HashedWriter:
+class HashedWriter(io.RawIOBase):
     """Writes a file from start to end and hashes it.
 
     Args:
@@ -506,7 +435,15 @@ class HashedWriter:
         self._hash = new_hash()
         self.bytes = 0
 
-    def write(self, data: bytes) -> None:
+    def writable(self) -> bool:
+        """As a file."""
+        return True
+
+    def tell(self) -> int:
+        """How much has been written."""
+        return self.bytes
+
+    def write(self, data: Any) -> int:
         """Writes all of `data`, in parts, so that signals are heard."""
         for at in range(0, len(data), 64 * CHUNK_BYTES):
             part = data[at : at + 64 * CHUNK_BYTES]
@@ -517,6 +454,7 @@ class HashedWriter:
                 self._file.write(part)
             self._hash.update(part)
             report_progress()
+        return len(data)
 
     def flush(self) -> None:
         """Hands what is written so far to the system: a full disk says so now."""
@@ -528,9 +466,9 @@ class HashedWriter:
         return str(self._hash.hexdigest())
 
 
-def new_hash() -> Any:
+def new_hash(data: bytes = b"") -> Any:
     """The hash of files and of pixels: SHA-256, for which processors have instructions."""
-    return hashlib.sha256()
+    return hashlib.sha256(data)
 
 
 def hash_file(folder: Folder, name: str) -> str:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from l3dali.datasets.convert.images import HEAD_BYTES, Blob, has_image_suffix, may_be_image, renamed
+from l3dali.datasets.convert.images import HEAD_BYTES, Blob, may_be_image, renamed
 from l3dali.datasets.convert.storage import CHUNK_BYTES, naming
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ class Member:
         data: its data, or the first block of it.
         rest: the other data of large members that are no images.
         padding: what fills the last block.
-        global_pax: the pax headers of all members from here on.
         blobs: its data, if that may be an image.
     """
 
@@ -62,7 +61,6 @@ class Member:
     data: bytes
     rest: BinaryIO | None
     padding: bytes
-    global_pax: dict[str, str]
     blobs: Sequence[Blob]
 
     @property
@@ -79,7 +77,6 @@ def read_entries(source: HashedReader, options: Options) -> Iterator[Member]:
         TarError: it is truncated or damaged, or something follows its end.
     """
     file = _Recorder(source)
-    shared: dict[str, str] = {}
     try:
         tar = tarfile.TarFile(
             fileobj=file,  # type: ignore[arg-type]
@@ -90,12 +87,10 @@ def read_entries(source: HashedReader, options: Options) -> Iterator[Member]:
         # Without a first member, Python 3.10 looks for one before the file's beginning.
         while tar.offset and (info := tar.next()) is not None:
             tar.members = []  # type: ignore[attr-defined]  # tarfile would keep them all.
-            member = _read_member(file, tar, info, options)
-            if not shared or _global_headers(member.header)[0]:
-                shared = dict(tar.pax_headers)  # which tarfile changes in place
-            member.global_pax = shared
-            yield member
-            del member
+            shared = tar.pax_headers  # of all members; its own are those that a new header gets
+            own = {k: v for k, v in info.pax_headers.items() if shared.get(k) != v}
+            info.pax_headers = own
+            yield _read_member(file, tar, info, options)
     except tarfile.TarError as error:
         raise TarError(f"not a whole tar file: {error}") from error
     end = file.take()
@@ -159,10 +154,6 @@ def _read_member(
     if size < 0 or (is_plain and size != length + -length % _BLOCK):
         raise TarError(f"{name}: a damaged header")
     head = _read_whole(file, min(length, _BLOCK), name)
-    if (info.islnk() or info.issym()) and has_image_suffix(info.linkname, options):
-        raise TarError(f"{name}: a link to an image, {info.linkname}; make it a file")
-    if info.issparse() and has_image_suffix(name, options):
-        raise TarError(f"{name}: an image that is a sparse member; pack it without --sparse")
     blobs: list[Blob] = []
     rest: BinaryIO | None = None
     if is_plain and may_be_image(name, head[:HEAD_BYTES], options):
@@ -180,7 +171,7 @@ def _read_member(
             remaining -= len(chunk)
         rest.seek(0)
     padding = _read_whole(file, size - length, name)
-    return Member(info, header, data, rest, padding, {}, blobs)
+    return Member(info, header, data, rest, padding, blobs)
 
 
 def _read_whole(file: _Recorder, size: int, name: str, head: bytes = b"") -> bytes:
@@ -199,8 +190,6 @@ class _Recorder:
         self._record: list[bytes] = []
 
     def read(self, size: int) -> bytes:
-        if size < 0:
-            raise TarError("a damaged tar file: a header of a negative size")
         data = self._source.read(size)
         self._record.append(data)
         return data
@@ -238,7 +227,6 @@ class _Writer:
         self._drops = options.on_error == "drop"
         self._key: str | None = None  # of the sample
         self._held: list[tuple[Member, Outcome | None, str]] = []
-        self._names: set[str] = set()  # of the sample
         self._places: dict[str, str] = {}  # sources by the places of what has been written
         self._moved: set[str] = set()  # sources that are gone, or have another place
         self._links: dict[str, str] = {}  # by where they lead
@@ -252,7 +240,7 @@ class _Writer:
         # An image without a suffix has got one, and with it a place in a sample.
         key, suffix = split_name(new_name)
         if not _is_between(member.info) and (key != self._key or not suffix):
-            self._end_sample()
+            self._write_held()
             self._key = key if suffix else None
             self._line_key = self._line_key if suffix else None
         self._held.append((member, outcome, new_name))
@@ -261,7 +249,7 @@ class _Writer:
 
     def finish(self) -> str | None:
         """Writes the end mark; returns the index."""
-        self._end_sample()
+        self._write_held()
         for name in sorted(self._moved & self._links.keys()):
             raise TarError(f"{self._links[name]}: a link to {name}, which is converted or dropped")
         end = 2 * _BLOCK
@@ -270,10 +258,6 @@ class _Writer:
             return None
         lines = (" ".join(words) for words in self._lines)
         return "".join(f"{line}\n" for line in [f"v1.2 {len(self._lines)}", *lines])
-
-    def _end_sample(self) -> None:
-        self._write_held()
-        self._names.clear()
 
     def _write_held(self) -> None:
         held, self._held = self._held, []
@@ -296,9 +280,9 @@ class _Writer:
         place, source = posixpath.normpath(new_name), posixpath.normpath(name)
         key, suffix = split_name(new_name)
         is_indexed = suffix != "" and info.isfile() and not _is_between(info)
-        other = self._places.setdefault(place, source)
-        if other != source or (is_indexed and new_name in self._names):
-            raise TarError(f"{other} and {source} would both be {place}: rename one")
+        if place in self._places and not info.isdir():
+            raise TarError(f"{self._places[place]} and {source} would both be {place}: rename one")
+        self._places[place] = source
         if place != source:
             self._moved.add(source)
         if info.islnk() or info.issym():
@@ -322,7 +306,6 @@ class _Writer:
             self._target.write(padding)
         if is_indexed:
             size = info.size if data is member.data else len(data)
-            self._names.add(new_name)
             self._add_to_index(key, [suffix, str(at), str(size), new_name])
 
     def _add_to_index(self, key: str, words: list[str]) -> None:
@@ -365,7 +348,7 @@ def _new_header(member: Member, name: str, size: int) -> bytes:
     info.pax_headers = {
         key: value
         for key, value in member.info.pax_headers.items()
-        if not _OF_ONE_MEMBER.fullmatch(key) and member.global_pax.get(key) != value
+        if not _OF_ONE_MEMBER.fullmatch(key)
     }
     has_pax = any(header in b"xX" for header in last)
     is_gnu = _is_gnu(member.header[-_BLOCK:])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -71,24 +72,12 @@ class Record:
     """A record, and the images in it."""
 
     data: bytes
-    tree: _Tree | None  # None: the record is no message, or has no images
     blobs: Sequence[Blob]
 
     @property
     def bytes(self) -> int:
         """What it holds in memory, images twice."""
         return len(self.data) + sum(len(blob.data) for blob in self.blobs)
-
-
-@dataclass
-class _Tree:
-    """A field of a message: its number, and the parts that its value is made of.
-
-    A part is bytes that stay, a field with images in it, or the number of an image.
-    """
-
-    tag: bytes
-    parts: list[bytes | _Tree | int]
 
 
 def read_entries(source: HashedReader, options: Options) -> Iterator[Record]:
@@ -125,7 +114,7 @@ def write_entries(source: HashedReader, target: HashedWriter, pool: ImagePool) -
         if failed and pool.options.on_error == "drop":
             continue
         start = target.bytes
-        _write_record(_rebuilt(record, outcomes), target)
+        _write_record(_rebuilt(record.data, outcomes, pool.options), target)
         del record, outcomes
         lines.append(f"{start} {target.bytes - start}\n")
     return "".join(lines)
@@ -151,55 +140,73 @@ _FEATURE_LISTS: _Schema = {1: {1: _KEY, 2: {1: _FEATURE}}}
 _EXAMPLE: _Schema = {1: _FEATURES, 2: _FEATURE_LISTS}
 
 
+# Called with the name of a feature and what may be an image; gives what is in its place, or None.
+_Change = Callable[[str, bytes], "bytes | None"]
+
+
 def _find_images(data: bytes, number: int, options: Options) -> Record:
-    if format_of(data[:HEAD_BYTES])[1]:  # A record may be an image and nothing else.
-        if not may_be_image("", data[:HEAD_BYTES], options):
-            return Record(data, None, ())
-        return Record(data, _Tree(b"", [0]), [Blob("", data, f"record {number}")])
     blobs: list[Blob] = []
+
+    def collect(key: str, value: bytes) -> None:
+        if may_be_image(key, value[:HEAD_BYTES], options):
+            place = f"record {number}, {shortened(key)}" if key else f"record {number}"
+            blobs.append(Blob(key, value, place))
+
     try:
-        parts = _parse(data, 0, len(data), _EXAMPLE, "", number, options, blobs)
+        _changed(data, collect)
     except (IndexError, ValueError):  # not a message
-        return Record(data, None, ())
-    return Record(data, _Tree(b"", parts), blobs) if blobs else Record(data, None, ())
+        return Record(data, ())
+    return Record(data, blobs)
 
 
-def _parse(
+def _rebuilt(data: bytes, outcomes: Sequence[Outcome | None], options: Options) -> bytes:
+    if not any(outcome is not None and outcome.data is not None for outcome in outcomes):
+        return data
+    results = iter(outcomes)
+
+    def change(key: str, value: bytes) -> bytes | None:
+        found = next(results) if may_be_image(key, value[:HEAD_BYTES], options) else None
+        return None if found is None else found.data
+
+    return _changed(data, change)
+
+
+def _changed(data: bytes, change: _Change) -> bytes:
+    """The record with what `change` gives."""
+    if format_of(data[:HEAD_BYTES])[1]:  # A record may be an image and nothing else.
+        new = change("", data)
+    else:
+        new = _walk(data, 0, len(data), _EXAMPLE, "", change)
+    return data if new is None else new
+
+
+def _walk(
     data: bytes,
     at: int,
     end: int,
     schema: Mapping[int, _Schema | str],
     key: str,
-    number: int,
-    options: Options,
-    blobs: list[Blob],
-) -> list[bytes | _Tree | int]:
-    """The parts of the message in `data[at:end]`; adds to `blobs` what may be images in it."""
+    change: _Change,
+) -> bytes | None:
+    """The message in `data[at:end]` with what `change` gives; None if that gives nothing."""
     kept_from = at
     if _KEY in schema.values():  # It may come after what it names.
         for tag, wire, _, value, stop in _fields(data, at, end):
             if wire == _BYTES and schema.get(tag >> 3) == _KEY:
                 key = data[max(value, stop - MOST_NAME) : stop].decode(errors="backslashreplace")
-    place = f"record {number}, {shortened(key)}"
-    parts: list[bytes | _Tree | int] = []
+    pieces: list[bytes] = []
     for tag, wire, start, value, stop in _fields(data, at, end):
         inside = schema.get(tag >> 3) if wire == _BYTES else None
         if inside is None or inside == _KEY:
             continue
-        found: list[bytes | _Tree | int]
         if isinstance(inside, str):
-            if not may_be_image(key, data[value : min(stop, value + HEAD_BYTES)], options):
-                continue
-            found = [len(blobs)]
-            blobs.append(Blob(key, data[value:stop], place))
+            new = change(key, data[value:stop])
         else:
-            before = len(blobs)
-            found = _parse(data, value, stop, inside, key, number, options, blobs)
-            if len(blobs) == before:
-                continue
-        parts += [data[kept_from:start], _Tree(_varint(tag), found)]
-        kept_from = stop
-    return [*parts, data[kept_from:end]]
+            new = _walk(data, value, stop, inside, key, change)
+        if new is not None:
+            pieces += [data[kept_from:start], _varint(tag), _varint(len(new)), new]
+            kept_from = stop
+    return b"".join([*pieces, data[kept_from:end]]) if pieces else None
 
 
 def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
@@ -223,30 +230,6 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int
         if at > end:
             raise ValueError("a field beyond its message")
         yield tag, wire, start, value, at
-
-
-def _rebuilt(record: Record, outcomes: Sequence[Outcome | None]) -> bytes:
-    results = [None if outcome is None else outcome.data for outcome in outcomes]
-    if record.tree is None or not any(result is not None for result in results):
-        return record.data
-    chosen = [
-        blob.data if result is None else result
-        for blob, result in zip(record.blobs, results, strict=True)
-    ]
-
-    def build(parts: list[bytes | _Tree | int]) -> bytes:
-        pieces = []
-        for part in parts:
-            if isinstance(part, bytes):
-                pieces.append(part)
-            elif isinstance(part, int):
-                pieces.append(chosen[part])
-            else:
-                value = build(part.parts)
-                pieces += [part.tag, _varint(len(value)), value]
-        return b"".join(pieces)
-
-    return build(record.tree.parts)
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:

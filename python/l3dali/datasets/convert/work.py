@@ -18,9 +18,7 @@ from l3dali.datasets.convert.sources import Sources as Sources
 from l3dali.datasets.convert.sources import find_sources as find_sources
 from l3dali.datasets.convert.sources import place_of
 from l3dali.datasets.convert.storage import (
-    MANIFEST_NAME,
     OWN_NAMES,
-    REPORT_NAME,
     Stored,
     leads_out,
     open_folder,
@@ -104,19 +102,12 @@ def find_work(
             a new DEST has files with the names of results.
     """
     target = open_folder(target_url)
-    if manifest.is_foreign:
-        raise UsageError(
-            f"{target.place(MANIFEST_NAME)} holds no rows of results that this version reads: name "
-            "another folder, or remove it"
-        )
     _refuse_overlap(sources, target_url)
     listing = target.list_files()
     existing = listing.files
     work = Work(failures=list(sources.failures))
-    no_files = {target.place(name) for name in listing.others}
-    for place, reason in listing.failures:
-        if place not in no_files:  # A folder: a run would replace what it cannot see.
-            raise UsageError(f"{place}, in DEST: {reason}")
+    for place, reason in listing.failures:  # A run might replace what it cannot see.
+        raise UsageError(f"{place}, in DEST: {reason}")
     work.links, work.linked = len(sources.links), len(sources.linked)
     manifest.claims = work.claims
     unlisted: set[str] = set()
@@ -150,7 +141,7 @@ def find_work(
         work.jobs += _batches(loose, source_url, target_url, options, workers)
     if not work.names and not work.failures:
         raise UsageError("no files in the folders named")
-    _find_unknown(work, target, {*existing, *listing.others, *listing.links}, manifest)
+    _find_unknown(work, target, {*existing, *listing.links}, manifest)
     if sources.are_whole:
         work.gone = [
             row
@@ -188,8 +179,8 @@ def _find_unknown(work: Work, target: Folder, there: set[str], manifest: Manifes
     rows = manifest.rows.values()
     unknown = there - {name for row in rows for name in (row.result, row.index)} - {*OWN_NAMES}
     if not manifest.existed:
-        for name in (*work.claims, *work.names, REPORT_NAME):
-            if name in unknown or (name == REPORT_NAME and name in there):
+        for name in (*work.claims, *work.names):
+            if name in unknown:
                 raise UsageError(
                     f"{target.place(name)} exists, and l3 convert has not made it; name another "
                     "folder"
@@ -219,7 +210,7 @@ def _is_within(place: str, folder: str) -> bool:
 
 def _is_unchanged(row: Row, file: Stored, existing: Mapping[str, Stored], options: Options) -> bool:
     """Whether the row counts, and source and result are still those of the row."""
-    if row.options != options.identity or not may_be_done(row, options):
+    if not may_be_done(row, options):
         return False
     if not file.stamp:  # It is read to know.
         return False

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
-from l3dali.datasets.convert.images import HEAD_BYTES, Blob, has_image_suffix, may_be_image, renamed
+from l3dali.datasets.convert.images import HEAD_BYTES, Blob, may_be_image, renamed
 from l3dali.datasets.convert.storage import CHUNK_BYTES
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class _Writer(zipfile.ZipFile):
     """Writes an archive to a file that is written from start to end."""
 
     def __init__(self, target: HashedWriter, options: Options) -> None:
-        super().__init__(_Sink(target), "w")
+        super().__init__(target, "w")
         self._options = options
         self._links: dict[str, str] = {}  # by where they lead
         self._moved: set[str] = set()  # images whose results have other names
@@ -144,8 +144,6 @@ def _opened(source: BinaryIO) -> Iterator[zipfile.ZipFile]:
             raise ZipError(f"a damaged directory: {len(members)} members of {count}")
         for info in members:
             info.filename = _name_of(info)
-            if info.is_dir() and info.file_size:
-                raise ZipError(f"{info.filename}: a file with the name of a folder")
         yield archive
 
 
@@ -158,11 +156,7 @@ def _read_members(archive: zipfile.ZipFile, options: Options) -> Iterator[Member
         if not info.is_dir():
             with _damage_of(name), archive.open(info) as file:
                 head = file.read(HEAD_BYTES)
-                if _is_link(info):
-                    link = (head + file.read()).decode(errors="backslashreplace")
-                    if has_image_suffix(link, options):
-                        raise ZipError(f"{name}: a link to an image, {link}; make it a file")
-                elif may_be_image(name, head, options):
+                if not _is_link(info) and may_be_image(name, head, options):
                     whole = io.BytesIO(head)
                     whole.seek(len(head))
                     shutil.copyfileobj(file, whole, CHUNK_BYTES)  # Signals are heard.
@@ -210,17 +204,3 @@ def _chunks_of(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[byte
 def _is_link(info: zipfile.ZipInfo) -> bool:
     """Whether a member is a symbolic link, whose data say where it leads."""
     return stat.S_ISLNK(info.external_attr >> 16)
-
-
-class _Sink(io.RawIOBase):
-    """The part of a file that zipfile needs to write; it cannot go back."""
-
-    def __init__(self, target: HashedWriter) -> None:
-        self._target = target
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: bytes) -> int:  # type: ignore[override]
-        self._target.write(bytes(data))
-        return len(data)

@@ -18,6 +18,7 @@ import numpy as np
 
 from l3dali import __version__, codec
 from l3dali.console import counted, progress, reason_of, without_password
+from l3dali.datasets.convert.alone import read_alone
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.liquid import host as machine
 from l3dali.datasets.liquid.dataset import draw, open_dataset
@@ -46,7 +47,6 @@ from l3dali.errors import UsageError
 from l3dali.images.headers import read_header
 from l3dali.images.lossy import lossy_format
 from l3dali.images.picture import Picture
-from l3dali.images.reading import read_picture
 from l3dali.images.transcoding import encode_jpeg, encode_picture, fits_jpeg
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ class _Meter:
 
     def _measure_image(self, image: Candidate) -> Sample:
         data, labels = image.read(), image.is_labels
-        picture = read_picture(data, labels=labels, max_pixels=self._options.max_pixels)
+        picture = read_alone(data, self._options, labels=labels)  # within limits
         pixels = picture.pixels
         if picture.expanded:
             self._remarks[

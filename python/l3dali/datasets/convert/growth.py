@@ -1,18 +1,16 @@
-"""What a run would do, and what is worth saying before it; writes nothing."""
+"""Whether lossy sources would grow, told before a run writes anything."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from l3dali.console import Failure, megabytes
+from l3dali.console import megabytes
 from l3dali.datasets.convert.children import Child, ChildDiedError
-from l3dali.datasets.convert.job import confirmed
-from l3dali.datasets.convert.limits import limited, reason_of, report_progress, why_ended
-from l3dali.datasets.convert.pipeline import Choices, ImagePool, sum_totals
-from l3dali.datasets.convert.reader import FILES, foresee, is_in_process, read_blobs
-from l3dali.datasets.convert.storage import open_folder
+from l3dali.datasets.convert.limits import limited
+from l3dali.datasets.convert.pipeline import ImagePool, sum_totals
+from l3dali.datasets.convert.reader import is_in_process, read_blobs
 from l3dali.errors import UsageError
 from l3dali.images.lossy import lossy_format
 
@@ -25,67 +23,6 @@ if TYPE_CHECKING:
 SAMPLED_IMAGES = 100  # that tell whether lossy sources would grow
 _LOOKS = 3  # at them; an image that ends the process is in the first job that is left, the largest
 _SAMPLED_FILES = 100_000  # among which these images are; a child gets their names
-
-
-@dataclass
-class Preview:
-    """What would become of a shard or a file.
-
-    Attributes:
-        source_bytes: its size.
-        choices: what its images would be stored as.
-        is_done: its result would stay as it is.
-        failure: why it cannot be read.
-        is_shard: it is a shard, not a file.
-    """
-
-    source_bytes: int
-    choices: Choices = field(default_factory=Choices)
-    is_done: bool = False
-    failure: Failure | None = None
-    is_shard: bool = False
-
-
-def preview(jobs: Sequence[Job]) -> Iterator[Preview]:
-    """Reads the sources of jobs, and asks what their images would be stored as."""
-    for job in jobs:
-        if is_in_process(job.source, job.target):
-            yield from _preview(job)
-        while job.files and not is_in_process(job.source, job.target):
-            count = 0
-            child = Child()
-            try:
-                for found in child.each(_preview_apart, job):
-                    yield found
-                    count += 1
-                break
-            except ChildDiedError as error:
-                file = job.files[count]
-                failure = Failure(file.name, why_ended(error))
-                yield Preview(file.size, failure=failure, is_shard=job.kind != FILES)
-                job = replace(job, files=job.files[count + 1 :])
-            finally:
-                child.end(kill=True)
-
-
-def _preview_apart(job: Job) -> Iterator[Preview]:
-    with limited(job.options.worker_memory):
-        yield from _preview(job)
-
-
-def _preview(job: Job) -> Iterator[Preview]:
-    folders = open_folder(job.source), open_folder(job.target)
-    for file in job.files:
-        found = Preview(file.size, is_shard=job.kind != FILES)
-        try:
-            found.choices = foresee(job, file.name)
-            found.is_done = confirmed(job, file, *folders, found.choices) is not None
-        except UsageError:
-            raise
-        except Exception as error:  # Containers raise anything.
-            found.failure = Failure(file.name, reason_of(error))
-        report_progress()
-        yield found
 
 
 def tell_growth(jobs: Sequence[Job], threads: int) -> str:
