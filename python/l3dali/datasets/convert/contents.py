@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from l3dali.console import Failure, add_failure, counted, megabytes, ratio, reason_of, shortened
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.manifest import FAILED, Manifest, Row
-from l3dali.datasets.convert.pipeline import sum_totals
 from l3dali.datasets.convert.reader import FILES, kinds_of_sources, look_into
 from l3dali.datasets.convert.storage import MANIFEST_NAME, Stored, hash_file, open_folder
 from l3dali.datasets.convert.work import find_sources
@@ -116,9 +115,8 @@ def _rows_by_result(url: str, files: Iterable[str]) -> tuple[dict[str, Row], int
     unconverted = 0
     below = [name[: -len(MANIFEST_NAME)] for name in files if name.endswith(f"/{MANIFEST_NAME}")]
     for prefix in ["", *sorted(below, key=len)]:
-        with Manifest(
-            open_folder(f"{url}/{prefix}" if prefix else url), read_only=True
-        ) as manifest:
+        folder = open_folder(f"{url}/{prefix}" if prefix else url)
+        with Manifest(folder, read_only=True) as manifest:
             for row in manifest.rows.values():
                 unconverted += row.status == FAILED and row.result is None
                 if row.result is not None:
@@ -142,9 +140,6 @@ class Contents:
         pixels: of these.
         raw_bytes: of their samples.
         l3_bytes: of the L3 images themselves.
-        source_bytes: of images before they were converted, where a manifest says it.
-        result_bytes: of the same images after it.
-        codings: L3 images by the coding that most of their tiles have.
     """
 
     files: int = 0
@@ -155,9 +150,6 @@ class Contents:
     pixels: int = 0
     raw_bytes: int = 0
     l3_bytes: int = 0
-    source_bytes: int = 0
-    result_bytes: int = 0
-    codings: Counter[str] = field(default_factory=Counter)
 
     def add_image(self, info: codec.Info) -> None:
         """Counts an L3 image."""
@@ -165,15 +157,10 @@ class Contents:
         self.pixels += info.width * info.height
         self.raw_bytes += info.raw_bytes
         self.l3_bytes += info.encoded_bytes
-        codings = info.codings or {}
-        self.codings[max(codings, key=lambda name: codings[name], default="not read")] += 1
 
     def add_row(self, row: Row) -> str:
         """Counts what the manifest says of a file; returns the failure of its source, or ""."""
         self.unconverted += len(row.failures) + row.more_failures
-        totals = sum_totals(row.formats.values())
-        self.source_bytes += totals.source_bytes
-        self.result_bytes += totals.result_bytes
         is_stale = row.status == FAILED
         return f"the conversion of {row.source} has failed: {row.reason}" if is_stale else ""
 
@@ -182,40 +169,28 @@ class Contents:
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, int]:
         """For JSON."""
-        return vars(self) | {"codings": dict(self.codings)}
+        return vars(self)
 
     def lines(self) -> list[str]:
         """For people."""
         failed = counted(self.unconverted, "image")
-        lines = [
+        return [
             f"{counted(self.files, 'file')} of {megabytes(self.bytes)}"
             + (f", {self.copies} of them copies of originals" if self.copies else "")
             + (f"; {failed} could not be converted" if self.unconverted else ""),
             f"{counted(self.images, 'L3 image')} of {self.pixels} pixels, "
             f"{megabytes(self.l3_bytes)}, ratio to raw {ratio(self.l3_bytes, self.raw_bytes)}",
         ]
-        if self.images:
-            counts = ", ".join(f"{count} {name}" for name, count in self.codings.most_common())
-            lines.append(f"images by coding of most tiles: {counts}")
-        if self.source_bytes:
-            lines.append(
-                f"converted from {megabytes(self.source_bytes)} to {megabytes(self.result_bytes)}, "
-                f"ratio {ratio(self.result_bytes, self.source_bytes)}"
-            )
-        return lines
 
 
-def sum_place(
-    place: Place, look: Callable[[Blob], codec.Info], *, hashes: bool = True
-) -> tuple[Contents, list[Failure]]:
+def sum_place(place: Place, look: Callable[[Blob], codec.Info]) -> tuple[Contents, list[Failure]]:
     """Looks at each L3 image of a file; with a row, compares the file's SHA-256 with it.
 
     Args:
         place: the file.
         look: gets each image; what it raises is a failure of that image.
-        hashes: whether a file that holds no L3 images is read, too.
 
     Returns:
         Sums, and what has failed. Of a file that has failed itself there are no sums.
@@ -234,7 +209,7 @@ def sum_place(
     row = place.row
     try:
         if place.is_copy:
-            digest = hash_file(open_folder(place.folder), place.file.name) if hashes else ""
+            digest = hash_file(open_folder(place.folder), place.file.name)
         else:
             digest = look_into(place.folder, place.file.name, place.kind, _L3, count)
     except Exception as error:  # Containers raise anything.
@@ -242,10 +217,10 @@ def sum_place(
     if row is None and place.kind == FILES and not (place.is_copy or contents.images or failures):
         failures.append(Failure(str(place), "not an L3 image"))
     if row is not None:
-        if hashes and digest != row.result_hash and not failures:  # Damage is reported once.
+        if digest != row.result_hash and not failures:  # Damage is reported once.
             reason = "its bytes are not those that l3 convert has written (SHA-256)"
             failures.append(Failure(str(place), reason))
-        if hashes and (reason := _fault_of_index(place.folder, row)):
+        if reason := _fault_of_index(place.folder, row):
             failures.append(Failure(str(place), reason))
         if (reason := contents.add_row(row)) and not failures:
             failures.append(Failure(str(place), reason))

@@ -296,12 +296,6 @@ class RemoteFolder:
         with naming(self.place(name)):
             return cast("BinaryIO", self.fs.open(self._path(name), "rb", block_size=block))
 
-    def openable(self, name: str) -> Any:
-        """A file for `l3dali.info`, which reads little more than its head."""
-        from fsspec.core import OpenFile
-
-        return OpenFile(self.fs, self._path(name))
-
     @contextlib.contextmanager
     def publish(self, name: str, mode: int = _MODE) -> Iterator[BinaryIO]:
         path, place = self._path(name), self.place(name)
