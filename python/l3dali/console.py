@@ -21,7 +21,6 @@ LINE_SECONDS = 30.0
 
 _MAX_NAMED, _FEW = 10, 3  # failures of one kind: up to so many are named; of more, so few
 
-MOST_NAMED = 100  # failures of one container, which may hold millions of images
 _MOST_TEXT = 300  # characters of a name or a reason
 
 Item = TypeVar("Item")
@@ -105,35 +104,16 @@ class Failure:
         path: a file, or a place in a container.
         reason: why, for people.
         kind: the reason without names, shared with other files; "" means the reason as it is.
-        count: how many failures it stands for.
     """
 
     path: Path | str
     reason: str
     kind: str = ""
-    count: int = 1
 
     @property
     def place(self) -> str:
         """The path as messages show it."""
         return shortened(without_password(str(self.path)))
-
-
-def count_failures(failures: Iterable[Failure]) -> int:
-    """How many there are, including those that are not named."""
-    return sum(failure.count for failure in failures)
-
-
-def unnamed(container: str, count: int) -> Failure:
-    """The failures of a container beyond `MOST_NAMED`."""
-    return Failure(container, f"{count} more, which are not named", count=count)
-
-
-def add_failure(failures: list[Failure], failure: Failure, container: str) -> None:
-    """Adds a failure to those of a container."""
-    failures.append(failure)
-    if len(failures) > MOST_NAMED:
-        failures[MOST_NAMED:] = [unnamed(container, count_failures(failures[MOST_NAMED:]))]
 
 
 def shortened(text: str) -> str:
@@ -171,7 +151,7 @@ def tell_failures(failures: Sequence[Failure], *, has_summary: bool = False) -> 
     kinds: dict[str, list[Failure]] = defaultdict(list)
     for failure in failures:
         kinds[failure.kind or re.sub(r"\d+", "N", failure.reason)].append(failure)
-    complain(f"l3: {count_failures(failures)} failed")
+    complain(f"l3: {len(failures)} failed")
     for alike in kinds.values():
         shown = alike if len(alike) <= _MAX_NAMED else alike[:_FEW]
         for failure in shown:

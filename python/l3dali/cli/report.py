@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from l3dali import __version__
 from l3dali.cli.outputs import STDOUT, is_stream, write_file
 from l3dali.console import (
-    count_failures,
     megabytes,
     print_table,
     ratio,
@@ -186,7 +185,7 @@ def write_summary(
         "version": __version__,
         "exit_code": code,
         **fields,
-        "failed": count_failures(failures),
+        "failed": len(failures),
         "failures": [
             {"path": without_password(str(failure.path)), "reason": failure.reason}
             for failure in failures

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from l3dali.console import Failure, add_failure, counted, megabytes, ratio, reason_of, shortened
+from l3dali.console import Failure, counted, megabytes, ratio, reason_of, shortened
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.manifest import FAILED, Manifest, Row
 from l3dali.datasets.convert.reader import FILES, kinds_of_sources, look_into
@@ -160,7 +160,7 @@ class Contents:
 
     def add_row(self, row: Row) -> str:
         """Counts what the manifest says of a file; returns the failure of its source, or ""."""
-        self.unconverted += len(row.failures) + row.more_failures
+        self.unconverted += len(row.failures)
         is_stale = row.status == FAILED
         return f"the conversion of {row.source} has failed: {row.reason}" if is_stale else ""
 
@@ -204,7 +204,7 @@ def sum_place(place: Place, look: Callable[[Blob], codec.Info]) -> tuple[Content
         except (ValueError, MemoryError, RuntimeError) as error:
             where = "" if place.kind == FILES else f"{shortened(blob.place)}: "
             reason = f"{where}{reason_of(error)}"
-            add_failure(failures, Failure(str(place), reason), str(place))
+            failures.append(Failure(str(place), reason))
 
     row = place.row
     try:

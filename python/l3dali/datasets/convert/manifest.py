@@ -305,7 +305,6 @@ class Manifest:
                 if self._folder.stat(old.result) is None:
                     return row
             new = replace(old, status=FAILED, failures=row.failures, reason=row.reason)
-            new.more_failures = row.more_failures
             row.reason += f"; the result of an earlier run, {old.result}, stays"
             return new
         for name, digest in ((old.index, old.index_hash), (old.result, old.result_hash)):

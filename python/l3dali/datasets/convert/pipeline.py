@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from l3dali import codec
-from l3dali.console import MOST_NAMED, shortened
+from l3dali.console import shortened
 from l3dali.datasets.convert.alone import convert_alone
 from l3dali.datasets.convert.images import Outcome, convert_image
 from l3dali.datasets.convert.limits import is_limited, report_progress
@@ -94,21 +94,17 @@ class Totals:
 
     Attributes:
         formats: sums over the converted images, by the format of the source.
-        failures: images that could not be converted: where, and why; `MOST_NAMED` at most.
-        more_failures: how many more there are.
+        failures: images that could not be converted: where, and why.
         transient: why another run may have other results, as in `Outcome`, between blanks.
         stored: images by the format that they are stored in.
         labels: images by the `--labels` that name them.
-        label_kinds: converted images that `--labels` names, by kind.
     """
 
     formats: dict[str, FormatTotals] = field(default_factory=dict)
     failures: list[tuple[str, str]] = field(default_factory=list)
-    more_failures: int = 0
     transient: str = ""
     stored: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
-    label_kinds: Counter[str] = field(default_factory=Counter)
 
     def add(self, blob: Blob, outcome: Outcome, options: Options) -> None:
         """Counts one image."""
@@ -116,15 +112,10 @@ class Totals:
         if outcome.transient:
             self.transient = " ".join(sorted({*self.transient.split(), outcome.transient}))
         if outcome.failed:
-            if len(self.failures) < MOST_NAMED:
-                self.failures.append((shortened(blob.place), shortened(outcome.failure)))
-            else:
-                self.more_failures += 1
+            self.failures.append((shortened(blob.place), shortened(outcome.failure)))
             return
         stored_as = outcome.choice.instead or outcome.choice.stored_as
         self.stored[stored_as] += 1
-        if outcome.labels:
-            self.label_kinds[outcome.labels] += 1
         result_bytes = len(blob.data if outcome.data is None else outcome.data)
         self.formats.setdefault(outcome.format, FormatTotals()).add(
             FormatTotals(

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from l3dali.console import Failure, counted, megabytes, ratio, speed, unnamed
+from l3dali.console import Failure, counted, megabytes, ratio, speed
 from l3dali.datasets.convert.choosing import SOURCE
 from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Row
 from l3dali.datasets.convert.pipeline import FormatTotals, sum_totals
@@ -34,7 +34,6 @@ class Summary:
         imageless: names of shards in which no image was found.
         unindexed: WebDataset shards without an index for DALI.
         labels: images by the `--labels` that name them.
-        label_kinds: images that `--labels` names, by kind.
         stored: images by the format that they are stored in.
         failures: images and files that failed.
         seconds: of this run.
@@ -51,7 +50,6 @@ class Summary:
     imageless: list[str] = field(default_factory=list)
     unindexed: int = 0
     labels: Counter[str] = field(default_factory=Counter)
-    label_kinds: Counter[str] = field(default_factory=Counter)
     stored: Counter[str] = field(default_factory=Counter)
     failures: list[Failure] = field(default_factory=list)
     seconds: float = 0.0
@@ -89,8 +87,8 @@ class Summary:
         parts = [f"{self.done_text} done, {self.converted} of them in this run"]
         if len(self.stored) > 1 or SOURCE in self.stored:
             parts.append(f"images by format: {stored_text(self.stored)}")
-        if self.label_kinds:
-            parts.append(f"--labels marked {stored_text(self.label_kinds)}")
+        if self.labels:
+            parts.append(f"--labels marked {stored_text(self.labels)}")
         if self.copied:
             parts.append(f"{self.copied} copied as {'it is' if self.copied == 1 else 'they are'}")
         for handling, count in sorted(self.failed.items()):
@@ -129,8 +127,6 @@ def summarize(new: Iterable[Row], kept: Iterable[Row], seconds: float) -> Summar
                     Failure(row.source if row.kind == "image" else f"{row.source}: {place}", reason)
                     for place, reason in row.failures
                 ]
-                if row.more_failures:
-                    summary.failures.append(unnamed(row.source, row.more_failures))
             summary.labels.update(row.labels)
             if row.status == FAILED:
                 continue
@@ -150,7 +146,6 @@ def summarize(new: Iterable[Row], kept: Iterable[Row], seconds: float) -> Summar
             is_tar = row.kind == WEBDATASET and row.status == DONE
             summary.unindexed += is_tar and row.index is None
             summary.stored.update(row.stored)
-            summary.label_kinds.update(row.label_kinds)
             for name, one in row.formats.items():
                 summary.formats.setdefault(name, FormatTotals()).add(one)
     return summary
