@@ -438,7 +438,7 @@ finally:
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-@pytest.mark.parametrize("arguments", ["convert s d", "info s", "profile s -o p.json"])
+@pytest.mark.parametrize("arguments", ["convert s d", "verify s", "profile s -o p.json"])
 def test_an_interrupt_does_not_wait_for_pyarrow(
     tmp_path: Path, arguments: str, suffix: str
 ) -> None:
@@ -446,6 +446,7 @@ def test_an_interrupt_does_not_wait_for_pyarrow(
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / f"a.{suffix}").write_bytes(b"damaged")
     code, told = interrupted_with("pyarrow", PYARROW, arguments, tmp_path)
-    assert (code, told.count("\n")) == (130, 1)
-    assert told.startswith("l3: interrupted")
+    assert code == 130
+    assert "l3: interrupted" in told
+    assert "Traceback" not in told
     assert not (tmp_path / "ended").exists()

@@ -457,4 +457,3 @@ def test_unions_without_values(tmp_path: Path, counts: list[int], is_list: bool)
     result, _ = read_arrow(tmp_path / "d" / "a.arrow", "stream")
     assert result.column("u").to_pylist() == [v for b in batches for v in b["u"].to_pylist()]
     assert main(["verify", str(tmp_path / "d")]) == 0
-    assert main(["info", str(tmp_path / "d")]) == 0

@@ -120,7 +120,7 @@ def test_failures_of_a_server_are_named(
     assert f"{url}/s/5.png: no such file" in told
 
 
-@pytest.mark.parametrize("command", ["convert {} d", "info {}"])
+@pytest.mark.parametrize("command", ["convert {} d", "verify {}"])
 def test_an_interrupt_does_not_wait_for_a_server(tmp_path: Path, command: str) -> None:
     """Which never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -238,7 +238,7 @@ PICTURES = [{"bytes": png(i), "path": f"{i}.png"} for i in range(4)]
 def test_images_inside_of_structs_and_lists(
     tmp_path: Path, type: Any, values: list[Any], kind: str
 ) -> None:
-    """They stayed as they were, without a word."""
+    """They stayed as they were."""
     if kind == "parquet" and pa.types.is_fixed_size_list(type) and pa.__version__ < "26":
         pytest.skip("pyarrow reads no fixed lists that are null")
     table = pa.table({"n": range(len(values)), "x": pa.array(values, type)})
@@ -326,7 +326,7 @@ def test_pages_with_wrong_checksums(
 def test_rows_that_pyarrow_does_not_reach(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """At a page of a kind that it does not know, it ended without a word."""
+    """At a page of a kind that it does not know, pyarrow ended silently."""
     (tmp_path / "s").mkdir()
     path = tmp_path / "s" / "a.parquet"
     table = pa.table({"image": [png()] * 4, "label": range(4)})

@@ -25,7 +25,7 @@ pytest.importorskip("rich")
 from ray.cluster_utils import Cluster  # noqa: E402
 
 OBJECTS = int(100e6)
-# No start of a worker may import l3dali: what a machine is where nobody has installed it.
+# No start of a worker may import l3dali: as on a machine without it.
 WITHOUT_L3DALI = """
 import sys
 

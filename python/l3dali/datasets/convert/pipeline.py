@@ -43,7 +43,7 @@ SomeEntry = TypeVar("SomeEntry", bound=Entry)
 
 
 class DamagedImageError(ValueError):
-    """An image that cannot be converted, where that is not to be passed over."""
+    """An image that cannot be converted, where that fails its shard."""
 
 
 class Stopped(BaseException):
