@@ -155,8 +155,8 @@ bench: $(VENV)/installed  ## size, CPU speed and memory beside PNG and others
 	$(PY) -m benchmarks.cpu size speed memory convert \
 	  $(if $(filter OFF,$(L3_DALI)),,roi) --data $(DATA)
 
-# About 25 minutes; needs root to hold the disk itself.
-liquid: $(VENV)/installed  ## mixed data sets beside single formats, with disk and cores held
+# About 25 minutes.
+liquid: $(VENV)/installed  ## mixed data sets beside single formats, at several rates of the disk
 	$(PY) -m benchmarks.cpu liquid $(if $(wildcard $(DATA)),--data $(DATA)) $(LIQUID)
 
 gpu gpu-test gpu-bench: L3_CUDA_ARCHS = native

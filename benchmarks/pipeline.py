@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any
 
 import imagecodecs
-import matplotlib as mpl
 import numpy as np
 import nvidia.dali as dali
 from benchmarks.gpu.host import GpuUse, describe_gpu
@@ -43,9 +42,6 @@ from rich.progress import track
 import l3dali
 import l3dali.plugin
 from l3dali.driver import has_gpu
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
 
 USUAL_SET = "photo/large"
 WARM_UP = 3  # batches: one more than DALI prefetches
@@ -487,44 +483,6 @@ def page(rows: list[Row]) -> str:
     return text
 
 
-def labelled(row: Row, usual_batch: int) -> str:
-    """The format, and the batch if it is not the usual one."""
-    return row.format if row.batch == usual_batch else f"{row.format}, batch {row.batch}"
-
-
-def draw(rows: list[Row], title: str, path: Path) -> None:
-    """For each set: throughput and CPU time by format at the most threads; then by threads."""
-    sets = list(dict.fromkeys((row.set, row.task) for row in rows))
-    size = (15, 4.2 * len(sets))
-    figure, axes = plt.subplots(len(sets), 3, figsize=size, squeeze=False, layout="constrained")
-    for (rates, cpu, lines), name in zip(axes, sets, strict=True):
-        of_set = [row for row in rows if (row.set, row.task) == name]
-        threads = sorted({row.threads for row in of_set})
-        labels = {row: labelled(row, of_set[0].batch) for row in of_set}
-        for label in dict.fromkeys(labels.values()):
-            of_format = {row.threads: row for row in of_set if labels[row] == label}
-            counts = [n for n in threads if n in of_format]
-            lines.plot(counts, [of_format[n].images_per_s for n in counts], marker="o", label=label)
-            color = lines.lines[-1].get_color()
-            if threads[-1] in of_format:
-                rates.barh(label, of_format[threads[-1]].images_per_s, color=color)
-                cpu.barh(label, of_format[threads[-1]].cpu_s_per_1000, color=color)
-        rates.set(
-            xscale="log",
-            xlabel=f"images/s, {threads[-1]} threads",
-            title=f"{', '.join(name)}, {title}",
-        )
-        cpu.set(xscale="log", xlabel=f"CPU s per 1,000 images, {threads[-1]} threads")
-        lines.set(yscale="log", ylabel="images/s", xlabel="threads", xticks=threads)
-        lines.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-        for panel in (rates, cpu):
-            panel.invert_yaxis()
-        for panel in (rates, cpu, lines):
-            panel.grid(alpha=0.3, which="both")
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
-
-
 def positive(text: str) -> int:
     """An argument that counts something."""
     number = int(text)
@@ -629,7 +587,7 @@ def write(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Measures, and writes pipeline_<device>.md, .json and .png."""
+    """Measures, and writes pipeline_<device>.md and .json."""
     args = parse(arguments)
     # OpenCV would warn of every JPEG 2000 image that its colours are not named.
     os.environ.setdefault("OPENCV_LOG_LEVEL", "ERROR")
@@ -645,10 +603,8 @@ def main(arguments: list[str] | None = None) -> None:
             text = write(args, host, sets, [*parts, progress])
         parts.append(progress)
     print(text)
-    rows = [row for part in parts for row in part.rows]
-    if not rows:
+    if not any(part.rows for part in parts):
         raise SystemExit("nothing could be timed")
-    draw(rows, f"device={args.device!r}", args.out / f"pipeline_{args.device}.png")
 
 
 if __name__ == "__main__":

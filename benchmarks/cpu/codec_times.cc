@@ -1,18 +1,10 @@
-// Encodes and decodes on one thread, for benchmarks that time it or count its instructions:
+// Encodes and decodes on one thread, for programs that count instructions, such as `perf stat`:
 //
 //   l3_codec_times decode scalar|auto image|planes TIMES FILE
 //   l3_codec_times encode packed|rans TIMES WIDTH HEIGHT CHANNELS BITS FILE
-//   l3_codec_times match TIMES WIDTH HEIGHT CHANNELS BITS FILE
 //
 // `decode` gives the image as stored, or normalized planes of halves, as networks take them. The
-// FILE of the others has interleaved pixels. `match` prints for each engine that the processor has
-// a line of its name, the bytes of a file without match tiles and of one with them, and the least
-// CPU seconds of this thread for decoding each, in turns. Small images are decoded five times a
-// turn.
-#include <time.h>
-
-#include <algorithm>
-#include <cstdio>
+// FILE of `encode` has interleaved pixels.
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -31,12 +23,6 @@ bool Is(const char* argument, const char* word) { return std::strcmp(argument, w
 std::vector<uint8_t> ReadFile(const char* path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
-}
-
-double ThreadSeconds() {
-  timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 // All channels, less 127 and divided by 64.
@@ -80,44 +66,6 @@ int Encode(const l3::PixelView& pixels, bool packed, int times) {
   return 0;
 }
 
-int CompareMatchTiles(const l3::PixelView& pixels, int turns) {
-  std::vector<uint8_t> encoded[2];
-  for (int with = 0; with < 2; ++with) {
-    l3::EncodeOptions options;
-    options.match_tiles = with != 0;
-    if (l3::EncodeImage(pixels, options, &encoded[with]) != Status::kOk) return 1;
-  }
-  constexpr uint64_t kSmallPixels = 1000000;
-  const int times = uint64_t{pixels.width_px} * pixels.height_px < kSmallPixels ? 5 : 1;
-  constexpr struct {
-    const char* name;
-    l3::CpuEngine engine;
-  } kEngines[] = {{"avx2", l3::CpuEngine::kAvx2},
-                  {"avx512", l3::CpuEngine::kAvx512},
-                  {"neon", l3::CpuEngine::kNeon}};
-  std::vector<uint8_t> out(pixels.row_stride_bytes * pixels.height_px);
-  for (const auto& each : kEngines) {
-    if (!l3::IsAvailable(each.engine)) continue;
-    double least[2] = {1e9, 1e9};
-    for (int turn = 0; turn < 2 * turns * times; ++turn) {
-      const int with = turn / times % 2;
-      std::fill(out.begin(), out.end(), uint8_t{0xA5});
-      const double begin = ThreadSeconds();
-      l3::ImageView view;
-      if (l3::ParseImage(encoded[with].data(), encoded[with].size(), &view) != Status::kOk)
-        return 1;
-      const l3::CpuDecoder decoder(view, each.engine);
-      const l3::DecodeResult result = decoder.DecodeImage({out.data(), pixels.row_stride_bytes}, 1);
-      least[with] = std::min(least[with], ThreadSeconds() - begin);
-      if (result.status != Status::kOk || !std::equal(out.begin(), out.end(), pixels.data))
-        return 1;
-    }
-    std::printf("%s %zu %zu %.9f %.9f\n", each.name, encoded[0].size(), encoded[1].size(), least[0],
-                least[1]);
-  }
-  return 0;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -127,15 +75,13 @@ int main(int argc, char** argv) {
   if (Is(argv[1], "decode") && argc == 6) {
     return Decode(Is(argv[2], "scalar"), Is(argv[3], "planes"), std::atoi(argv[4]), file);
   }
+  if (!Is(argv[1], "encode") || argc != 9) return 2;
   const int shape = argc - 5;
-  if (argc != (Is(argv[1], "encode") ? 9 : 8)) return 2;
   const uint32_t width = number(shape), height = number(shape + 1);
   const uint32_t channels = number(shape + 2), bits = number(shape + 3);
   const uint64_t row_bytes = uint64_t{width} * channels * bits / 8;
   if (file.size() != row_bytes * height) return 2;
   const l3::SampleType type = bits == 8 ? l3::SampleType::kUint8 : l3::SampleType::kUint16;
   const l3::PixelView pixels{file.data(), width, height, channels, type, row_bytes};
-  const int times = std::atoi(argv[shape - 1]);
-  return Is(argv[1], "encode") ? Encode(pixels, Is(argv[2], "packed"), times)
-                               : CompareMatchTiles(pixels, times);
+  return Encode(pixels, Is(argv[2], "packed"), std::atoi(argv[shape - 1]));
 }

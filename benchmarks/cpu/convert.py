@@ -1,4 +1,4 @@
-"""`l3 convert` beside the codec, and a Ray cluster on demand."""
+"""`l3 convert` beside the codec."""
 
 from __future__ import annotations
 
@@ -55,9 +55,8 @@ def convert(
     copies: int = 3,
     small: int = 100_000,
     shards: int = 1000,
-    ray: bool = False,
 ) -> Result:
-    """`l3 convert` beside the codec: throughput, memory, small images, resume; --ray: a cluster.
+    """`l3 convert` beside the codec: throughput, memory, small images, resume.
 
     Reading, encoding and verifying are timed without the command too, in turns with it, so that
     what is left is the command's own: tar, hashes, manifest, processes. CPU time is that of all its
@@ -83,8 +82,6 @@ def convert(
             "throughput": measure_throughput(files, folder, rounds),
             "small": measure_small(small, folder),
         }
-        if ray:
-            found["ray"] = measure_ray(files, folder, rounds)
     return Result(text_of(found), found, code=(*CODE, "python/l3dali"))
 
 
@@ -112,12 +109,6 @@ def text_of(found: dict[str, Any]) -> str:
             "< 10 s",
         ],
     ]
-    for what, name, target in (
-        ("Ray: 2 workers' throughput over 1's, by wall time", "ratio", ">= 1.8"),
-        ("2 threads that read, encode and verify, over one, likewise", "threads", "-"),
-    ):
-        if ratios := [each[name] for each in found.get("ray", ())]:
-            rest.append([what, spread_of(ratios), target])
     memory_columns = {"peak": "{peak_mib:.0f}", "beyond two images": "{beyond_mib:.0f}"}
     tables = {
         "Throughput": table("mode, workers, verify", throughput, THROUGHPUT),
@@ -125,11 +116,6 @@ def text_of(found: dict[str, Any]) -> str:
         "The rest": markdown_table(["what", "measured", "target"], rest),
     }
     return "\n".join(f"## {title}\n\n{text}" for title, text in tables.items())
-
-
-def spread_of(ratios: Sequence[float]) -> str:
-    """The median, the least and the largest."""
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 @dataclass(frozen=True)
@@ -310,61 +296,3 @@ def measure_resume(shards: int, folder: Path) -> dict[str, Any]:
     run_convert(source, folder / "shards-l3")
     again = run_convert(source, folder / "shards-l3")
     return {"shards": shards, "wall": again.wall, "cpu": again.cpu}
-
-
-def measure_ray(files: list[bytes], folder: Path, rounds: int) -> list[dict[str, float]]:
-    """Throughput of a cluster of two workers over that of one, each warmed up, in turns.
-
-    Beside it what a second thread gains `phases` in the same round, as this machine is shared.
-    """
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    # As threads have it, which other work does not stop.
-    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
-    from ray.cluster_utils import Cluster
-
-    from l3dali.datasets.convert import ray_engine
-    from l3dali.datasets.convert.images import Options
-    from l3dali.datasets.convert.manifest import Manifest
-    from l3dali.datasets.convert.storage import open_folder
-    from l3dali.datasets.convert.work import find_sources, find_work
-
-    photos = write_shards(files, folder / "ray", 2 * SHARDS)
-    tiny = write_shards(small_images(8), folder / "ray-tiny", 8)
-
-    def seconds(source: Path, workers: int) -> float:
-        with (
-            tempfile.TemporaryDirectory() as target,
-            Manifest(open_folder(target)) as manifest,
-        ):
-            work = find_work(find_sources([str(source)]), target, Options(), manifest, workers)
-            start = time.perf_counter()
-            for rows in ray_engine.run_on_ray(work.jobs, workers):
-                if any(row.status != "done" for row in rows):
-                    raise SystemExit(f"{rows[0].source}: {rows[0].reason}")
-            return time.perf_counter() - start
-
-    memory = {"object_store_memory": int(100e6)}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **memory})
-    try:
-        cluster.add_node(num_cpus=1, **memory)
-        cluster.wait_for_nodes()
-        os.environ["RAY_ADDRESS"] = cluster.address
-        ray_engine.connect(1)
-        found = []
-        for _ in track(range(rounds), "Ray"):
-            seconds(tiny, 1)
-            one = seconds(photos, 1)
-            second = cluster.add_node(num_cpus=1, **memory)
-            cluster.wait_for_nodes()
-            seconds(tiny, 2)
-            ratio = one / seconds(photos, 2)
-            cluster.remove_node(second)
-            threads = [
-                sum(cost.wall for cost in phases(files, "rans", 5, workers).values())
-                for workers in (1, 2)
-            ]
-            found.append({"ratio": ratio, "threads": threads[0] / threads[1]})
-        return found
-    finally:
-        ray_engine.disconnect()
-        cluster.shutdown()

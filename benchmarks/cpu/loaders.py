@@ -14,7 +14,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -324,7 +324,6 @@ def measure(
             "times_png": median_ratio(rates[name], rates[FIRST]),
             "cpu_ms": statistics.median(spent[name]),
             "png_cpu_ratio": median_ratio(spent[FIRST], spent[name]),
-            "turns": [asdict(turn) for turn in turns[name]],
         }
         for name in turns
     }

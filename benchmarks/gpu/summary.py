@@ -3,7 +3,7 @@
     python -m benchmarks.gpu.summary benchmarks/results/nvidia_h200
 
 Reads what l3_bench_kernels, l3_bench_paper_layout, l3_bench_nvcomp, pipeline.py and training.py
-wrote there, and writes kernels.md and kernels.png beside, and summary.md and summary.json: each
+wrote there, and writes kernels.md and kernels.png beside, and summary.md: each
 target met or not, each peer behind or not. The ceilings are the copies measured in the
 same run: a decoder that is bound by memory reads its input and writes its pixels
 once, at the rate of a device copy; one fed over PCIe gets its input at the rate of a
@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -289,18 +289,6 @@ class Summary:
             text += "\n## Not measured\n\n" + "".join(f"* {gap}\n" for gap in self.gaps)
         return text
 
-    def data(self) -> dict[str, Any]:
-        """The same for machines, the pipelines with fewer threads too."""
-        return {
-            "host": self.host,
-            "targets": [asdict(target) | {"met": target.met} for target in self.targets],
-            "peers": [asdict(verdict) | {"times": verdict.times} for verdict in self.verdicts],
-            "pipelines": self.pipelines,
-            "mixed": self.mixed,
-            "gains": self.gains,
-            "not_measured": self.gaps,
-        }
-
     def show(self) -> None:
         """Prints it in short: of the peers those that L3 is not ahead of."""
         behind = [verdict for verdict in self.verdicts if verdict.outcome != "ahead"]
@@ -359,7 +347,6 @@ def summarise(folder: Path) -> Summary | None:
         gaps=find_gaps(measured),
     )
     (folder / "summary.md").write_text(summary.page())
-    (folder / "summary.json").write_text(json.dumps(summary.data(), indent=1) + "\n")
     if kernels["rows"]:
         ceilings = Ceilings(kernels["device_copy_gb_s"], kernels["host_to_device_gb_s"])
         kernels_page(folder, kernels["rows"] + peers, summary.mixed, ceilings, host)

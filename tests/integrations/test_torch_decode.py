@@ -1,5 +1,5 @@
-"""`l3dali.torch`: tensors out of L3 files. Its GPU code runs on a GPU if there is one, on the
-emulated GPU, and under `make simulate-all` with CUDA's calls on the PTX machine."""
+"""`l3dali.torch`: tensors out of L3 files. Its GPU code runs on a GPU if there is one, and on the
+emulated GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from emulated_gpu import SIMULATED, SimulatedCuda, load_emulated
+from emulated_gpu import load_emulated
 from engines import SAMPLE_TYPES
 from output_plans import becomes
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -45,41 +45,14 @@ class EmulatedGpu(l3dali.torch._Gpu):
         self._decoder.decode(batch, addresses, stream=0, threads=threads)
 
 
-class SimulatedGpu(l3dali.torch._Gpu):
-    """The PTX machine. Tensors are the host's: what is decoded is copied there."""
-
-    def __init__(self) -> None:
-        self._cuda = SimulatedCuda()
-        self.module = self._cuda.module
-        self.device = torch.device("cpu")
-        self._decoder = self.module.Decoder(0, self._cuda.allocate)
-
-    def decode(self, batch: Any, addresses: list[int], threads: int) -> None:
-        values = zip(batch.shapes, batch.dtypes, strict=True)
-        sizes = [math.prod(shape) * np.dtype(name).itemsize for shape, name in values]
-        outputs = [self._cuda.allocate(size, False) for size in sizes]
-        places = [output.data_ptr() for output in outputs]
-        self._decoder.decode(batch, places, stream=0, threads=threads)
-        for output, size, address in zip(outputs, sizes, addresses, strict=True):
-            self._cuda.read(output, size, address)
-
-    def close(self) -> None:
-        del self._decoder
-
-
-_GPUS = {"emulated cuda": EmulatedGpu} | ({"simulated cuda": SimulatedGpu} if SIMULATED else {})
-
-
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda), *_GPUS])
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda), "emulated cuda"])
 def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     if request.param in ("cpu", "cuda"):
         yield request.param
         return
-    gpu = _GPUS[request.param]()
+    gpu = EmulatedGpu()
     monkeypatch.setattr(l3dali.torch, "_gpu_of", lambda _: gpu)
     yield "cuda"
-    if isinstance(gpu, SimulatedGpu):
-        gpu.close()  # it looks for leaks
 
 
 @pytest.fixture(scope="module")
@@ -400,24 +373,6 @@ def test_threads_share_a_decoder(device: str, images: list[Image], files: list[b
         for decoded in pool.map(decode, range(12)):
             for tensor, image in zip(decoded, images, strict=True):
                 np.testing.assert_array_equal(tensor.cpu().numpy(), image)
-
-
-@pytest.mark.skipif(not SIMULATED, reason="L3_SIMULATED_CUDA names no module: make simulate-all")
-def test_meter_of_the_ptx_machine(images: list[Image], files: list[bytes]) -> None:
-    """What `l3 profile` asks of a GPU, by the module of the package."""
-    module = SimulatedCuda().module
-    batch = module.DecodeBatch(
-        files, windows=[None] * 4, colors="RGB", dtype=None, channels_first=True,
-        max_pixels=2**20, names_items=True,
-    )  # fmt: skip
-    free = module.free_bytes(0)
-    meter = module.Meter(0)
-    assert min(meter.upload(4096, count=1)) >= 0
-    for is_cached in (False, True):
-        assert min(meter.decode(batch, is_cached=is_cached, count=1, threads=1)) >= 0
-    assert module.free_bytes(0) < free
-    del meter
-    assert module.free_bytes(0) == free
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

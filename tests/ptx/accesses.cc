@@ -60,7 +60,7 @@ class Machine::Access {
       CheckBounds(machine, *warp, in, lane, "shared", offset, bytes, block.shared.size());
       data = &block.shared[offset];
       undefined = &block.shared_undefined[offset];
-      if (machine->options_.checks_order) {
+      if (machine->options_.checks) {
         stamps = {&block.shared_written[offset], &block.shared_read[offset]};
       }
     } else if (space == Space::kLocal) {
@@ -79,12 +79,10 @@ class Machine::Access {
                               machine->memory_->Describe(address) + ", " +
                               machine->Who(*warp, lane));
       }
-      block->NoteUse(machine->launch_.operation);
       const uint64_t offset = address - block->base();
       data = block->data(offset);
       undefined = block->undefined(offset);
-      is_constant = block->is_constant();
-      if (machine->options_.checks_order && !is_constant) stamps = block->stamps(offset);
+      if (machine->options_.checks) stamps = block->stamps(offset);
     }
   }
 
@@ -92,7 +90,6 @@ class Machine::Access {
   uint8_t* data = nullptr;
   uint8_t* undefined = nullptr;
   ByteStamps stamps;
-  bool is_constant = false;
 
  private:
   static void CheckBounds(const Machine* machine, const Warp& warp, const Instruction& in,
@@ -147,7 +144,7 @@ void Machine::RunMemory(Warp* warp, const Instruction& in, uint32_t mask) {
         Touch(warp, in, lane, access.stamps, bytes, false, false, access.space == Space::kShared);
       }
       std::memcpy(buffer, access.data, bytes);
-      if (options_.checks_undefined) std::memcpy(unknown, access.undefined, bytes);
+      if (options_.checks) std::memcpy(unknown, access.undefined, bytes);
     }
     if (!is_store) {
       for (uint32_t i = 0; i < in.vector; ++i) {
@@ -175,7 +172,6 @@ void Machine::RunMemory(Warp* warp, const Instruction& in, uint32_t mask) {
       is_open = is_open || open != 0;
     }
     const Access access(this, warp, in, lane, bytes);
-    if (access.is_constant) Stop(in, "a write to constant memory, " + Who(*warp, lane));
     if (is_open && access.space == Space::kGlobal &&
         std::any_of(unknown, unknown + bytes, [](uint8_t byte) { return byte != 0; })) {
       Report(in, "a store of what nobody has written", Who(*warp, lane));
@@ -197,36 +193,18 @@ void Machine::RunAtomic(Warp* warp, const Instruction& in, uint32_t mask) {
   const bool wide = bytes == 8;
   ForLanes(mask, [&](uint32_t lane) {
     const Access access(this, warp, in, lane, bytes);
-    if (access.is_constant) Stop(in, "a write to constant memory, " + Who(*warp, lane));
     if (access.stamps.written != nullptr) {
       Touch(warp, in, lane, access.stamps, bytes, true, false, access.space == Space::kShared);
     }
     uint64_t old = 0;
     std::memcpy(&old, access.data, bytes);
-    uint64_t open = warp->Unknown(in.s[0], wide, lane) | warp->Unknown(in.s[1], wide, lane);
+    uint64_t open = warp->Unknown(in.s[0], wide, lane);
     for (uint32_t i = 0; i < bytes; ++i) open |= access.undefined[i];
-    if (open != 0 && options_.checks_undefined) {
+    if (open != 0 && options_.checks) {
       Report(in, "an atomic operation on what nobody has written", Who(*warp, lane));
     }
     const uint64_t a = warp->Value(in.s[0], wide, lane);
-    const auto less = [&](uint64_t x, uint64_t y) {
-      if (!operation.is_signed) return x < y;
-      return wide ? static_cast<int64_t>(x) < static_cast<int64_t>(y)
-                  : static_cast<int32_t>(x) < static_cast<int32_t>(y);
-    };
-    uint64_t value = a;
-    switch (operation.choice) {
-      case Choice::kAdd: value = old + a; break;
-      case Choice::kMin: value = less(a, old) ? a : old; break;
-      case Choice::kMax: value = less(old, a) ? a : old; break;
-      case Choice::kAnd: value = old & a; break;
-      case Choice::kOr: value = old | a; break;
-      case Choice::kXor: value = old ^ a; break;
-      case Choice::kIncrement: value = old >= a ? 0 : old + 1; break;
-      case Choice::kDecrement: value = old == 0 || old > a ? a : old - 1; break;
-      case Choice::kCompareSwap: value = old == a ? warp->Value(in.s[1], wide, lane) : old; break;
-      default: break;
-    }
+    const uint64_t value = operation.choice == Choice::kAdd ? old + a : std::min(old, a);
     std::memcpy(access.data, &value, bytes);
     std::memset(access.undefined, 0, bytes);
     if (operation.d_bits == 0) return;
@@ -238,30 +216,22 @@ void Machine::RunAtomic(Warp* warp, const Instruction& in, uint32_t mask) {
 // Whether what somebody did is done and seen when this lane goes on.
 bool Machine::IsOrdered(const Warp& warp, uint32_t lane, Stamp before) {
   if (before.is_nobody()) return true;
-  if (before.operation() != launch_.operation) {
-    if (before.operation() == ordered_operation_) return true;
-    if (order_ == nullptr || !order_->IsBefore(before.operation(), launch_.operation)) return false;
-    ordered_operation_ = before.operation();
-    return true;
-  }
+  if (before.launch() != launch_.number) return true;  // its stream has waited
   const uint32_t per_block = static_cast<uint32_t>(warps_.size()) * kLanes;
   const uint32_t thread = before.thread() - block_->first_thread;
   if (thread >= per_block || before.reach() == Stamp::kGrid) return false;
   if (before.reach() == Stamp::kBlock) return before.epoch() < block_->barriers;
   const Warp& other = *warps_[thread / kLanes];
   if (other.index != warp.index) return before.epoch() < other.barrier_epoch;
-  if (before.epoch() < warp.all_seen) return true;
-  if (before.reach() == Stamp::kThread) {
-    return thread % kLanes == lane || before.epoch() < warp.seen[lane][thread % kLanes];
-  }
-  return before.epoch() < *std::min_element(warp.seen[lane].begin(), warp.seen[lane].end());
+  if (before.epoch() < warp.epoch) return true;
+  return before.reach() == Stamp::kThread && thread % kLanes == lane;
 }
 
 // Who has read a byte, after one more has.
 Stamp Machine::Merged(const Warp& warp, Stamp before, Stamp mine) const {
   const bool mark = before.mark() || mine.mark();
   const auto stamp = [&](Stamp::Reach reach, uint32_t epoch) {
-    return Stamp(mine.operation(), mark, reach, mine.thread(), epoch);
+    return Stamp(mine.launch(), mark, reach, mine.thread(), epoch);
   };
   const uint32_t per_block = static_cast<uint32_t>(warps_.size()) * kLanes;
   const uint32_t thread = before.thread() - block_->first_thread;
@@ -271,7 +241,7 @@ Stamp Machine::Merged(const Warp& warp, Stamp before, Stamp mine) const {
     const bool is_done = before.epoch() < warps_[thread / kLanes]->barrier_epoch;
     return is_done ? stamp(Stamp::kThread, mine.epoch()) : stamp(Stamp::kBlock, block_->barriers);
   }
-  if (before.epoch() < warp.all_seen ||
+  if (before.epoch() < warp.epoch ||
       (before.reach() == Stamp::kThread && before.thread() == mine.thread())) {
     return stamp(Stamp::kThread, mine.epoch());
   }
@@ -282,16 +252,10 @@ void Machine::Touch(Warp* warp, const Instruction& in, uint32_t lane, ByteStamps
                     uint32_t bytes, bool writes, bool is_same, bool is_shared) {
   const uint32_t thread = block_->first_thread + warp->index * kLanes + lane;
   const bool is_atomic = in.kind == Kind::kAtomic, is_nc = in.space == Space::kGlobalNc;
-  const uint32_t operation = launch_.operation;
-  const Stamp mine(operation, writes ? is_atomic : is_nc, Stamp::kThread, thread,
-                   warp->epochs[lane]);
+  const uint32_t launch = launch_.number;
+  const Stamp mine(launch, writes ? is_atomic : is_nc, Stamp::kThread, thread, warp->epoch);
   const auto race = [&](Stamp other, const char* what) {
     std::string who = Who(*warp, lane);
-    if (other.operation() != operation) {
-      who += ", and " + (order_ != nullptr ? order_->Name(other.operation()) : "");
-      Report(in, std::string(what) + " by work of a stream that nothing orders before this", who);
-      return;
-    }
     const uint32_t per_block = static_cast<uint32_t>(warps_.size()) * kLanes;
     who += ", and block " + std::to_string(other.thread() / per_block) + " warp " +
            std::to_string(other.thread() % per_block / kLanes) + " lane " +
@@ -306,8 +270,8 @@ void Machine::Touch(Warp* warp, const Instruction& in, uint32_t lane, ByteStamps
   for (uint32_t i = 0; i < bytes; ++i) {
     Stamp& written = stamps.written[i];
     Stamp& read = stamps.read[i];
-    if (!(written == known) && !(is_atomic && written.mark())) {
-      const bool is_one = writes && is_same && written.operation() == operation &&
+    if (!(written == known) && !(is_atomic && written.mark() && written.launch() == launch)) {
+      const bool is_one = writes && is_same && written.launch() == launch &&
                           written.epoch() == mine.epoch() &&
                           written.thread() / kLanes == thread / kLanes;
       if (is_one || IsOrdered(*warp, lane, written)) {
@@ -316,7 +280,7 @@ void Machine::Touch(Warp* warp, const Instruction& in, uint32_t lane, ByteStamps
         race(written, writes ? "a write of bytes written" : "a read of bytes written");
       }
     }
-    if (is_nc && written.operation() == operation) {
+    if (is_nc && written.launch() == launch) {
       Report(in, "ld.global.nc of what the launch writes", Who(*warp, lane));
     }
     if (!writes) {
@@ -325,7 +289,7 @@ void Machine::Touch(Warp* warp, const Instruction& in, uint32_t lane, ByteStamps
         continue;
       }
       read_before = read;
-      if (read.operation() != operation) {
+      if (read.launch() != launch) {
         read = mine;
       } else if (!(read == mine) && (read.reach() != Stamp::kGrid || read.mark() != is_nc)) {
         read = Merged(*warp, read, mine);
@@ -334,7 +298,7 @@ void Machine::Touch(Warp* warp, const Instruction& in, uint32_t lane, ByteStamps
       continue;
     }
     if (!read.is_nobody()) {
-      if (read.operation() == operation && read.mark()) {
+      if (read.launch() == launch && read.mark()) {
         Report(in, "a write of what the launch reads by ld.global.nc", Who(*warp, lane));
       }
       if (!(read == known) && !is_same && !IsOrdered(*warp, lane, read)) {

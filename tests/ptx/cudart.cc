@@ -3,15 +3,15 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <string>
 #include <tuple>
 
 #include "ptx/runtime.h"
 
 namespace {
 
-using l3::ptx::ApiCall;
-using l3::ptx::Event;
 using l3::ptx::Kernel;
+using l3::ptx::Launch;
 using l3::ptx::Runtime;
 using Lock = std::lock_guard<std::recursive_mutex>;
 
@@ -24,59 +24,43 @@ cudaError_t Say(cudaError_t error) {
   return error;
 }
 
-// What a GPU has, by its architecture.
-struct Gpu {
-  uint32_t target;
-  int multiprocessors, shared_bytes, block_shared_bytes, reserved_shared_bytes;
-};
-constexpr Gpu kGpus[] = {
-    {75, 40, 65536, 65536, 0},            // T4
-    {80, 108, 167936, 166912, 1024},      // A100
-    {86, 84, 102400, 101376, 1024},       // A10
-    {89, 58, 102400, 101376, 1024},       // L4
-    {90, 132, 233472, 232448, 1024},      // H100
-    {100, 148, 233472, 232448, 1024},     // B200
-    {120, 170, 102400, 101376, 1024},     // RTX 5090
-};
+// What an A100 has.
+constexpr int kMultiprocessors = 108, kSharedBytes = 167936, kBlockSharedBytes = 166912,
+              kReservedSharedBytes = 1024;
 
-Gpu GetGpu() {
-  const uint32_t target = Runtime::Get().target();
-  const Gpu* found = kGpus;
-  for (const Gpu& one : kGpus) {
-    if (one.target <= target) found = &one;
-  }
-  Gpu gpu = *found;
-  if (const char* count = std::getenv("L3_CUDART_MULTIPROCESSORS")) {
-    gpu.multiprocessors = std::atoi(count);
-  }
-  return gpu;
-}
-
-// Begins a call: what a kernel broke stays broken, and one call may be made to fail.
-cudaError_t Begin(ApiCall call, cudaError_t failure) {
-  Runtime& runtime = Runtime::Get();
-  if (!runtime.fault().empty()) return Say(static_cast<cudaError_t>(runtime.fault_code()));
-  return runtime.ShallFail(call) ? Say(failure) : cudaSuccess;
-}
-
-#define L3_BEGIN(call, failure)          \
-  const Lock lock(Runtime::Get().mutex); \
-  if (const cudaError_t begun = Begin(ApiCall::call, failure); begun != cudaSuccess) return begun
-
+// What a kernel broke stays broken.
 cudaError_t Ended() {
   Runtime& runtime = Runtime::Get();
   if (runtime.fault().empty()) return cudaSuccess;
-  return Say(static_cast<cudaError_t>(runtime.fault_code()));
+  return Say(cudaErrorIllegalAddress);
+}
+
+#define L3_BEGIN                         \
+  const Lock lock(Runtime::Get().mutex); \
+  if (const cudaError_t begun = Ended(); begun != cudaSuccess) return begun
+
+cudaError_t Allocate(void** memory, size_t bytes, bool of_device) {
+  *memory = bytes != 0 ? Runtime::Get().Allocate(bytes, of_device) : nullptr;
+  return Say(bytes != 0 && *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess);
+}
+
+bool IsStream(void* handle) { return handle == nullptr || Runtime::Get().HasHandle(handle); }
+
+cudaError_t Destroy(void* handle) {
+  const Lock lock(Runtime::Get().mutex);
+  return Say(Runtime::Get().DestroyHandle(handle) ? cudaSuccess : cudaErrorInvalidResourceHandle);
+}
+
+cudaError_t Release(void* memory, bool of_device) {
+  const Lock lock(Runtime::Get().mutex);
+  if (memory == nullptr) return cudaSuccess;
+  return Say(Runtime::Get().Release(memory, of_device) ? cudaSuccess : cudaErrorInvalidValue);
 }
 
 }  // namespace
 
 extern "C" {
 
-cudaError_t CUDARTAPI cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
-}
 cudaError_t CUDARTAPI cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;
@@ -91,82 +75,43 @@ cudaError_t CUDARTAPI cudaGetLastError() {
   last_error = cudaSuccess;
   return error;
 }
-cudaError_t CUDARTAPI cudaPeekAtLastError() {
-  const Lock lock(Runtime::Get().mutex);
-  return last_error;
-}
 const char* CUDARTAPI cudaGetErrorName(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess: return "cudaSuccess";
-    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
-    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
-    case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
-    case cudaErrorInvalidDeviceFunction: return "cudaErrorInvalidDeviceFunction";
-    case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
-    case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
-    case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
-    case cudaErrorLaunchOutOfResources: return "cudaErrorLaunchOutOfResources";
-    case cudaErrorLaunchTimeout: return "cudaErrorLaunchTimeout";
-    case cudaErrorMisalignedAddress: return "cudaErrorMisalignedAddress";
-    default: return "cudaErrorUnknown";
-  }
+  static thread_local std::string name;
+  name = "CUDA error " + std::to_string(static_cast<int>(error));
+  return name.c_str();
 }
 const char* CUDARTAPI cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
 
 cudaError_t CUDARTAPI cudaMalloc(void** memory, size_t bytes) {
-  L3_BEGIN(kAllocation, cudaErrorMemoryAllocation);
-  if (memory == nullptr) return Say(cudaErrorInvalidValue);
-  *memory = bytes != 0 ? Runtime::Get().AllocateDevice(bytes) : nullptr;
-  return Say(bytes != 0 && *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess);
-}
-cudaError_t CUDARTAPI cudaFree(void* memory) {
-  const Lock lock(Runtime::Get().mutex);
-  if (memory == nullptr) return cudaSuccess;
-  return Say(Runtime::Get().ReleaseDevice(memory) ? cudaSuccess : cudaErrorInvalidValue);
+  L3_BEGIN;
+  return Allocate(memory, bytes, true);
 }
 cudaError_t CUDARTAPI cudaMallocHost(void** memory, size_t bytes) {
-  L3_BEGIN(kAllocation, cudaErrorMemoryAllocation);
-  if (memory == nullptr) return Say(cudaErrorInvalidValue);
-  *memory = bytes != 0 ? Runtime::Get().AllocatePinned(bytes) : nullptr;
-  return Say(bytes != 0 && *memory == nullptr ? cudaErrorMemoryAllocation : cudaSuccess);
+  L3_BEGIN;
+  return Allocate(memory, bytes, false);
 }
-cudaError_t CUDARTAPI cudaFreeHost(void* memory) {
-  const Lock lock(Runtime::Get().mutex);
-  if (memory == nullptr) return cudaSuccess;
-  return Say(Runtime::Get().ReleasePinned(memory) ? cudaSuccess : cudaErrorInvalidValue);
-}
+cudaError_t CUDARTAPI cudaFree(void* memory) { return Release(memory, true); }
+cudaError_t CUDARTAPI cudaFreeHost(void* memory) { return Release(memory, false); }
 cudaError_t CUDARTAPI cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
-                                      cudaStream_t handle) {
-  L3_BEGIN(kCopy, cudaErrorUnknown);
-  Runtime& runtime = Runtime::Get();
-  const auto stream = runtime.FindStream(handle);
-  if (stream == nullptr) return Say(cudaErrorInvalidResourceHandle);
+                                      cudaStream_t stream) {
+  L3_BEGIN;
+  if (!IsStream(stream)) return Say(cudaErrorInvalidResourceHandle);
   if (bytes == 0) return cudaSuccess;
+  Runtime& runtime = Runtime::Get();
   if (to == nullptr || from == nullptr || !runtime.IsRange(to, bytes) ||
       !runtime.IsRange(from, bytes)) {
     return Say(cudaErrorInvalidValue);
   }
-  runtime.Copy(to, from, bytes, stream);
-  return Ended();
+  runtime.Copy(to, from, bytes);
+  return cudaSuccess;
 }
-cudaError_t CUDARTAPI cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-  const Lock lock(Runtime::Get().mutex);
-  const cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
-  const auto stream = Runtime::Get().FindStream(nullptr);
-  Runtime::Get().WaitFor(stream, stream->queued(), stream->clock);
-  return error != cudaSuccess ? error : Ended();
-}
-cudaError_t CUDARTAPI cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t handle) {
-  L3_BEGIN(kCopy, cudaErrorUnknown);
+cudaError_t CUDARTAPI cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  L3_BEGIN;
+  if (!IsStream(stream)) return Say(cudaErrorInvalidResourceHandle);
   Runtime& runtime = Runtime::Get();
-  const auto stream = runtime.FindStream(handle);
-  if (stream == nullptr) return Say(cudaErrorInvalidResourceHandle);
   if (!runtime.IsDevice(to) || !runtime.IsRange(to, bytes)) return Say(cudaErrorInvalidValue);
-  runtime.Fill(to, value, bytes, stream);
-  return Ended();
-}
-cudaError_t CUDARTAPI cudaMemset(void* to, int value, size_t bytes) {
-  return cudaMemsetAsync(to, value, bytes, nullptr);
+  runtime.Fill(to, value, bytes);
+  return cudaSuccess;
 }
 cudaError_t CUDARTAPI cudaMemGetInfo(size_t* free_bytes, size_t* all_bytes) {
   const Lock lock(Runtime::Get().mutex);
@@ -175,69 +120,46 @@ cudaError_t CUDARTAPI cudaMemGetInfo(size_t* free_bytes, size_t* all_bytes) {
 }
 
 cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned) {
-  L3_BEGIN(kOther, cudaErrorUnknown);
-  *handle = static_cast<cudaStream_t>(Runtime::Get().MakeStream());
+  L3_BEGIN;
+  *handle = static_cast<cudaStream_t>(Runtime::Get().MakeHandle());
   return cudaSuccess;
-}
-cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t handle) {
-  const Lock lock(Runtime::Get().mutex);
-  return Say(Runtime::Get().DestroyStream(handle) ? cudaSuccess : cudaErrorInvalidResourceHandle);
-}
-cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t handle) {
-  L3_BEGIN(kOther, cudaErrorUnknown);
-  const auto stream = Runtime::Get().FindStream(handle);
-  if (stream == nullptr) return Say(cudaErrorInvalidResourceHandle);
-  Runtime::Get().WaitFor(stream, stream->queued(), stream->clock);
-  return Ended();
-}
-cudaError_t CUDARTAPI cudaDeviceSynchronize() {
-  L3_BEGIN(kOther, cudaErrorUnknown);
-  Runtime::Get().WaitForAll();
-  return Ended();
 }
 cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t* handle, unsigned) {
-  L3_BEGIN(kOther, cudaErrorUnknown);
-  *handle = static_cast<cudaEvent_t>(Runtime::Get().MakeEvent());
+  L3_BEGIN;
+  *handle = static_cast<cudaEvent_t>(static_cast<void*>(Runtime::Get().MakeHandle()));
   return cudaSuccess;
 }
-cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t handle) {
-  const Lock lock(Runtime::Get().mutex);
-  return Say(Runtime::Get().DestroyEvent(handle) ? cudaSuccess : cudaErrorInvalidResourceHandle);
-}
-cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
-  L3_BEGIN(kOther, cudaErrorUnknown);
-  Event* event = Runtime::Get().FindEvent(handle);
-  const auto stream = Runtime::Get().FindStream(stream_handle);
-  if (event == nullptr || stream == nullptr) return Say(cudaErrorInvalidResourceHandle);
-  *event = {stream, stream->queued(), stream->clock};
-  return cudaSuccess;
+cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t handle) { return Destroy(handle); }
+cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t handle) { return Destroy(handle); }
+cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t handle) {
+  L3_BEGIN;
+  return Say(IsStream(handle) ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
 cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t handle) {
-  L3_BEGIN(kOther, cudaErrorUnknown);
-  const Event* event = Runtime::Get().FindEvent(handle);
-  if (event == nullptr) return Say(cudaErrorInvalidResourceHandle);
-  if (event->stream != nullptr) Runtime::Get().WaitFor(event->stream, event->place, event->clock);
-  return Ended();
+  L3_BEGIN;
+  return Say(Runtime::Get().HasHandle(handle) ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
-cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle,
-                                          unsigned) {
-  L3_BEGIN(kOther, cudaErrorUnknown);
-  const Event* event = Runtime::Get().FindEvent(handle);
-  const auto stream = Runtime::Get().FindStream(stream_handle);
-  if (event == nullptr || stream == nullptr) return Say(cudaErrorInvalidResourceHandle);
-  Runtime::Get().MakeWait(stream, *event);
-  return cudaSuccess;
+cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t handle, cudaStream_t stream) {
+  L3_BEGIN;
+  const bool is_there = Runtime::Get().HasHandle(handle) && IsStream(stream);
+  return Say(is_there ? cudaSuccess : cudaErrorInvalidResourceHandle);
+}
+cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t handle, unsigned) {
+  return cudaEventRecord(handle, stream);
 }
 
 cudaError_t CUDARTAPI cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   const Lock lock(Runtime::Get().mutex);
   if (device != 0) return Say(cudaErrorInvalidDevice);
-  const Gpu gpu = GetGpu();
   switch (attribute) {
-    case cudaDevAttrMultiProcessorCount: *value = gpu.multiprocessors; break;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = gpu.shared_bytes; break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = gpu.block_shared_bytes; break;
-    case cudaDevAttrReservedSharedMemoryPerBlock: *value = gpu.reserved_shared_bytes; break;
+    case cudaDevAttrMultiProcessorCount: {
+      const char* count = std::getenv("L3_CUDART_MULTIPROCESSORS");
+      *value = count != nullptr ? std::atoi(count) : kMultiprocessors;
+      break;
+    }
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = kSharedBytes; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = kBlockSharedBytes; break;
+    case cudaDevAttrReservedSharedMemoryPerBlock: *value = kReservedSharedBytes; break;
     default: return Say(cudaErrorInvalidValue);
   }
   return cudaSuccess;
@@ -264,11 +186,11 @@ cudaError_t CUDARTAPI cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks,
 }
 cudaError_t CUDARTAPI cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute,
                                            int value) {
-  L3_BEGIN(kOther, cudaErrorUnknown);
+  L3_BEGIN;
   if (Runtime::Get().FindKernel(function) == nullptr) return Say(cudaErrorInvalidDeviceFunction);
   if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
-      value > GetGpu().block_shared_bytes) {
+      value > kBlockSharedBytes) {
     return Say(cudaErrorInvalidValue);
   }
   Runtime::Get().dynamic_shared[function] = static_cast<size_t>(value);
@@ -276,15 +198,13 @@ cudaError_t CUDARTAPI cudaFuncSetAttribute(const void* function, cudaFuncAttribu
 }
 cudaError_t CUDARTAPI cudaLaunchKernel(const void* function, dim3 grid, dim3 block,
                                        void** arguments, size_t shared_bytes, cudaStream_t handle) {
-  L3_BEGIN(kLaunch, cudaErrorLaunchOutOfResources);
+  L3_BEGIN;
   Runtime& runtime = Runtime::Get();
   const Kernel* kernel = runtime.FindKernel(function);
   if (kernel == nullptr) return Say(cudaErrorInvalidDeviceFunction);
-  const auto stream = runtime.FindStream(handle);
-  if (stream == nullptr) return Say(cudaErrorInvalidResourceHandle);
-  const uint64_t threads = uint64_t{block.x} * block.y * block.z;
-  if (threads == 0 || threads > 1024 || block.z > 64 || grid.x == 0 || grid.y == 0 || grid.z == 0 ||
-      grid.x > 0x7FFFFFFF || grid.y > 65535 || grid.z > 65535) {
+  if (!IsStream(handle)) return Say(cudaErrorInvalidResourceHandle);
+  const uint64_t threads = uint64_t{block.x} * block.y;
+  if (grid.x == 0 || grid.y != 1 || grid.z != 1 || threads == 0 || block.z != 1) {
     return Say(cudaErrorInvalidConfiguration);
   }
   const auto allowed = runtime.dynamic_shared.find(function);
@@ -292,8 +212,13 @@ cudaError_t CUDARTAPI cudaLaunchKernel(const void* function, dim3 grid, dim3 blo
   if (threads > kernel->body.max_threads || shared_bytes > most) {
     return Say(cudaErrorInvalidValue);
   }
-  runtime.QueueLaunch(*kernel, {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared_bytes,
-                      arguments, stream);
+  Launch launch;
+  launch.kernel = kernel;
+  launch.blocks = grid.x;
+  launch.width = block.x;
+  launch.height = block.y;
+  launch.dynamic_shared_bytes = static_cast<uint32_t>(shared_bytes);
+  runtime.RunLaunch(launch, arguments);
   return Ended();
 }
 

@@ -6,16 +6,10 @@ namespace {
 
 std::optional<Special> SpecialRegister(std::string_view name) {
   constexpr std::pair<const char*, Special> kSpecials[] = {
-      {"%tid.x", Special::kTidX},         {"%tid.y", Special::kTidY},
-      {"%tid.z", Special::kTidZ},         {"%ntid.x", Special::kNtidX},
-      {"%ntid.y", Special::kNtidY},       {"%ntid.z", Special::kNtidZ},
-      {"%ctaid.x", Special::kCtaidX},     {"%ctaid.y", Special::kCtaidY},
-      {"%ctaid.z", Special::kCtaidZ},     {"%nctaid.x", Special::kNctaidX},
-      {"%nctaid.y", Special::kNctaidY},   {"%nctaid.z", Special::kNctaidZ},
-      {"%laneid", Special::kLaneId},      {"%warpid", Special::kWarpId},
-      {"%lanemask_eq", Special::kMaskEq}, {"%lanemask_le", Special::kMaskLe},
-      {"%lanemask_lt", Special::kMaskLt}, {"%lanemask_ge", Special::kMaskGe},
-      {"%lanemask_gt", Special::kMaskGt}};
+      {"%tid.x", Special::kTidX},     {"%tid.y", Special::kTidY},
+      {"%ntid.x", Special::kNtidX},   {"%ntid.y", Special::kNtidY},
+      {"%ctaid.x", Special::kCtaidX}, {"%nctaid.x", Special::kNctaidX},
+      {"%laneid", Special::kLaneId},  {"%lanemask_lt", Special::kMaskLt}};
   for (const auto& [text, special] : kSpecials) {
     if (name == text) return special;
   }
@@ -40,7 +34,6 @@ uint32_t Parser::TakeSource(uint32_t bits, bool any_width) {
   if (Next().Is("-")) return Constant(TakeSignedNumber(), bits);
   const std::string_view word = Take().text;
   if (const auto value = Number(word)) return Constant(*value, bits);
-  if (word == "WARP_SZ") return Constant(kLanes, bits);
   const auto place = FindPlace(word);
   if (!place) Stop("there is no register " + std::string(word));
   const uint64_t plus = TakeIf("+") ? TakeNumber() : 0;
@@ -49,7 +42,6 @@ uint32_t Parser::TakeSource(uint32_t bits, bool any_width) {
 }
 
 uint32_t Parser::TakePredicateSource() {
-  const bool negated = TakeIf("!");
   TakeIf("-");  // -1 is true too
   const std::string_view word = Take().text;
   uint32_t slot = 0;
@@ -61,17 +53,7 @@ uint32_t Parser::TakePredicateSource() {
   } else {
     Stop("there is no predicate " + std::string(word));
   }
-  if (!negated) return slot;
-  Instruction in;
-  in.operation = FindOperation("not.pred");
-  in.kind = in.operation->kind;
-  in.line = tokens_[at_ - 1].line;
-  in.source_file = source_file_;
-  in.source_line = source_line_;
-  in.d[0] = NewSlot(1);
-  in.s[0] = slot;
-  function_->code.push_back(in);
-  return in.d[0];
+  return slot;
 }
 
 // Of a vector: a register, which may be wider than the type; or _, which takes what nobody wants.
@@ -120,7 +102,6 @@ void Parser::ParseInstruction() {
 void Parser::ParseOperands(Instruction* in) {
   const Operation& operation = *in->operation;
   switch (in->kind) {
-    case Kind::kFence:
     case Kind::kTrap:
     case Kind::kReturn: return;
     case Kind::kCall: return ParseCall(in);
@@ -141,9 +122,7 @@ void Parser::ParseOperands(Instruction* in) {
   bool is_first = true;
   if (operation.d_bits != 0) {
     in->d[0] = TakeDestination(operation.d_bits, operation.any_width);
-    const bool pair = in->kind == Kind::kCompare || in->kind == Kind::kShuffle ||
-                      (in->kind == Kind::kMatch && operation.choice == Choice::kAll);
-    if (pair && TakeIf("|")) {
+    if (in->kind == Kind::kShuffle && TakeIf("|")) {
       in->d[1] = TakeDestination(1);
       in->has_second = true;
     }
@@ -215,12 +194,9 @@ void Parser::ParseAddress(Instruction* in) {
   } else if (const auto place = FindPlace(word)) {
     const bool is_param = in->space == Space::kEntryParam;
     const bool same = place->space == in->space || in->space == Space::kGeneric ||
-                      (is_param && place->space == Space::kLocal) ||
-                      (in->space == Space::kGlobalNc && place->space == Space::kGlobal);
+                      (is_param && place->space == Space::kLocal);
     if (!same) Stop(std::string(word) + " lies in another space");
-    if (in->space == Space::kGeneric && place->space != Space::kGlobal) {
-      Stop("a name as generic address is not known");
-    }
+    if (in->space == Space::kGeneric) Stop("a name as generic address is not known");
     if (is_param) in->space = place->space;
     if (in->space == Space::kLocal || in->space == Space::kEntryParam) {
       in->offset = static_cast<int64_t>(place->address);

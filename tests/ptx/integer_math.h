@@ -8,17 +8,13 @@
 
 namespace l3::ptx {
 
-__extension__ using Int128 = __int128;
-__extension__ using Uint128 = unsigned __int128;
-
 template <class T>
 using Unsigned = std::make_unsigned_t<T>;
 // Twice as wide.
 template <class T>
-using Wide = std::conditional_t<
-    sizeof(T) == 2, std::conditional_t<std::is_signed_v<T>, int32_t, uint32_t>,
-    std::conditional_t<sizeof(T) == 4, std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>,
-                       std::conditional_t<std::is_signed_v<T>, Int128, Uint128>>>;
+using Wide =
+    std::conditional_t<sizeof(T) == 2, std::conditional_t<std::is_signed_v<T>, int32_t, uint32_t>,
+                       std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>;
 
 // Arithmetic that wraps, without the promotions of C++ that would overflow.
 template <class T>
@@ -42,18 +38,6 @@ struct Sub {
     return Wrap<T>(Bits(a) - Bits(b));
   }
 };
-struct AddSaturated {
-  int32_t operator()(int32_t a, int32_t b) const {
-    const int64_t sum = int64_t{a} + b;
-    return static_cast<int32_t>(std::clamp<int64_t>(sum, INT32_MIN, INT32_MAX));
-  }
-};
-struct SubSaturated {
-  int32_t operator()(int32_t a, int32_t b) const {
-    const int64_t difference = int64_t{a} - b;
-    return static_cast<int32_t>(std::clamp<int64_t>(difference, INT32_MIN, INT32_MAX));
-  }
-};
 struct MulLow {
   template <class T>
   T operator()(T a, T b) const {
@@ -66,34 +50,16 @@ struct MulWide {
     return static_cast<Wide<T>>(a) * static_cast<Wide<T>>(b);
   }
 };
-struct MulHigh {
-  template <class T>
-  T operator()(T a, T b) const {
-    return static_cast<T>((static_cast<Wide<T>>(a) * static_cast<Wide<T>>(b)) >> (8 * sizeof(T)));
-  }
-};
 struct MadLow {
   template <class T>
   T operator()(T a, T b, T c) const {
     return Wrap<T>(Bits(a) * Bits(b) + Bits(c));
   }
 };
-struct MadHigh {
-  template <class T>
-  T operator()(T a, T b, T c) const {
-    return Add()(MulHigh()(a, b), c);
-  }
-};
 struct MadWide {
   template <class T>
   Wide<T> operator()(T a, T b, Wide<T> c) const {
     return Add()(MulWide()(a, b), c);
-  }
-};
-struct SumOfDifferences {
-  template <class T>
-  T operator()(T a, T b, T c) const {
-    return Add()(c, a < b ? Sub()(b, a) : Sub()(a, b));
   }
 };
 // By zero the manual leaves the result open; GPUs have all bits set.
@@ -119,12 +85,6 @@ struct Neg {
     return Wrap<T>(0 - Bits(a));
   }
 };
-struct Abs {
-  template <class T>
-  T operator()(T a) const {
-    return a < 0 ? Neg()(a) : a;
-  }
-};
 struct Min {
   template <class T>
   T operator()(T a, T b) const {
@@ -137,43 +97,8 @@ struct Max {
     return a < b ? b : a;
   }
 };
-// Of signed integers: what is below 0 becomes 0.
-template <class Choose>
-struct Relu {
-  template <class T>
-  T operator()(T a, T b) const {
-    return Max()(T{0}, Choose()(a, b));
-  }
-};
-struct And {
-  template <class T>
-  T operator()(T a, T b) const {
-    return static_cast<T>(a & b);
-  }
-};
-struct Or {
-  template <class T>
-  T operator()(T a, T b) const {
-    return static_cast<T>(a | b);
-  }
-};
-struct Xor {
-  template <class T>
-  T operator()(T a, T b) const {
-    return static_cast<T>(a ^ b);
-  }
-};
-struct Not {
-  template <class T>
-  T operator()(T a) const {
-    return static_cast<T>(~a);
-  }
-};
-struct LogicalNot {  // cnot
-  template <class T>
-  T operator()(T a) const {
-    return a == 0 ? 1 : 0;
-  }
+struct MinAboveZero {  // .relu
+  int32_t operator()(int32_t a, int32_t b) const { return std::max(0, std::min(a, b)); }
 };
 struct Copy {
   template <class T>
@@ -227,26 +152,6 @@ struct CountLeadingZeros {
     return a == 0 ? 64 : static_cast<uint32_t>(__builtin_clzll(a));
   }
 };
-struct ReverseBits {
-  template <class T>
-  T operator()(T a) const {
-    T d = 0;
-    for (uint32_t i = 0; i < 8 * sizeof(T); ++i) d = static_cast<T>(d << 1 | (a >> i & 1));
-    return d;
-  }
-};
-// The place of the highest bit that differs from the sign; kShift: how far it is from the top.
-template <bool kShift>
-struct FindHighest {
-  template <class T>
-  uint32_t operator()(T a) const {
-    const Unsigned<T> bits = static_cast<Unsigned<T>>(a < 0 ? ~a : a);
-    if (bits == 0) return ~0u;
-    const uint32_t from_top =
-        static_cast<uint32_t>(__builtin_clzll(uint64_t{bits})) - (64 - 8 * sizeof(T));
-    return kShift ? from_top : static_cast<uint32_t>(8 * sizeof(T) - 1) - from_top;
-  }
-};
 // Positions and lengths count by their lowest 8 bits.
 struct ExtractField {
   template <class T>
@@ -276,81 +181,48 @@ struct InsertField {
   }
 };
 
-enum class Bytes {
-  kAny,
-  kForward4,
-  kBackward4,
-  kReplicate8,
-  kClampLeft,
-  kClampRight,
-  kReplicate16
-};
-template <Bytes kMode>
 struct Permute {
   uint32_t operator()(uint32_t a, uint32_t b, uint32_t c) const {
     const uint64_t both = uint64_t{b} << 32 | a;
     uint32_t d = 0;
     for (uint32_t i = 0; i < 4; ++i) {
-      uint32_t at = 0;
-      switch (kMode) {
-        case Bytes::kAny: at = c >> 4 * i & 7; break;
-        case Bytes::kForward4: at = (c & 3) + i; break;
-        case Bytes::kBackward4: at = ((c & 3) - i) & 7; break;
-        case Bytes::kReplicate8: at = c & 3; break;
-        case Bytes::kClampLeft: at = std::max(c & 3, i); break;
-        case Bytes::kClampRight: at = std::min(c & 3, i); break;
-        case Bytes::kReplicate16: at = 2 * (c & 1) + (i & 1); break;
-      }
-      uint32_t byte = static_cast<uint32_t>(both >> 8 * at) & 255;
-      if (kMode == Bytes::kAny && (c >> 4 * i & 8) != 0) byte = byte & 128 ? 255 : 0;
+      const uint32_t chosen = c >> 4 * i;
+      uint32_t byte = static_cast<uint32_t>(both >> 8 * (chosen & 7)) & 255;
+      if ((chosen & 8) != 0) byte = byte & 128 ? 255 : 0;  // its sign
       d |= byte << 8 * i;
     }
     return d;
   }
 };
-template <class A, class B>
+// Sums of products with bytes: of four bytes, or of two halves. A is unsigned.
+template <class B>
 struct Dot4 {
   uint32_t operator()(uint32_t a, uint32_t b, uint32_t c) const {
     for (uint32_t i = 0; i < 4; ++i) {
-      c += static_cast<uint32_t>(int32_t{static_cast<A>(a >> 8 * i)} *
+      c += static_cast<uint32_t>(int32_t{static_cast<uint8_t>(a >> 8 * i)} *
                                  int32_t{static_cast<B>(b >> 8 * i)});
     }
     return c;
   }
 };
-template <class A, class B, bool kHigh>
+template <class B, bool kHigh>
 struct Dot2 {
   uint32_t operator()(uint32_t a, uint32_t b, uint32_t c) const {
     for (uint32_t i = 0; i < 2; ++i) {
-      c += static_cast<uint32_t>(int32_t{static_cast<A>(a >> 16 * i)} *
+      c += static_cast<uint32_t>(int32_t{static_cast<uint16_t>(a >> 16 * i)} *
                                  int32_t{static_cast<B>(b >> (8 * i + (kHigh ? 16 : 0)))});
     }
     return c;
   }
 };
-// Absolute differences of bytes; kSum: their sum and c, in place of four bytes.
-template <bool kSum>
-struct ByteDifferences {
-  uint32_t operator()(uint32_t a, uint32_t b, uint32_t c) const {
-    uint32_t d = kSum ? c : 0;
+struct ByteDifferences {  // absolute ones
+  uint32_t operator()(uint32_t a, uint32_t b, uint32_t) const {
+    uint32_t d = 0;
     for (uint32_t i = 0; i < 4; ++i) {
       const uint32_t x = a >> 8 * i & 255, y = b >> 8 * i & 255;
-      d += (x > y ? x - y : y - x) << (kSum ? 0 : 8 * i);
+      d |= (x > y ? x - y : y - x) << 8 * i;
     }
     return d;
-  }
-};
-
-struct Equal {
-  template <class T>
-  bool operator()(T a, T b) const {
-    return a == b;
-  }
-};
-struct Less {
-  template <class T>
-  bool operator()(T a, T b) const {
-    return a < b;
   }
 };
 
@@ -360,15 +232,6 @@ struct Convert {
   template <class S>
   D operator()(S a) const {
     return static_cast<D>(a);
-  }
-};
-template <class D>
-struct ConvertSaturated {
-  template <class S>
-  D operator()(S a) const {
-    const Int128 value = a, low = std::numeric_limits<D>::min(),
-                 high = std::numeric_limits<D>::max();
-    return static_cast<D>(std::clamp(value, low, high));
   }
 };
 

@@ -25,21 +25,16 @@ class Linker {
     body.line = entry.line;
     body.entry_bytes = entry.entry_bytes;
     body.parameters = entry.parameters;
-    body.shared_bytes = entry.shared_bytes;
     body.max_threads = entry.max_threads;
     body.min_blocks = entry.min_blocks;
-    Append(entry, 0);
+    Append(entry);
     // Calls are known by now; each names the place where its function begins.
     for (const Call& call : body.calls) kernel_->entry_of.push_back(begins_.at(call.function));
     return std::move(kernel_);
   }
 
  private:
-  void Append(const Function& function, uint32_t depth) {
-    if (depth > 16) {
-      throw Fault(module_.file + ":" + std::to_string(function.line) + ": .func " + function.name +
-                  ": it calls itself, or too deep");
-    }
+  void Append(const Function& function) {
     Function& body = kernel_->body;
     const auto code_base = static_cast<uint32_t>(body.code.size());
     const auto call_base = static_cast<uint32_t>(body.calls.size());
@@ -74,11 +69,6 @@ class Linker {
     for (auto [slot, value] : function.predicate_constants) {
       body.predicate_constants.push_back({slot + slot_base, value});
     }
-    const uint64_t dynamic_shared = kSharedBase + (body.shared_bytes + 15) / 16 * 16;
-    for (auto [slot, is_wide] : function.dynamic_shared_addresses) {
-      (is_wide ? body.wide_constants : body.constants)
-          .push_back({slot + slot_base, dynamic_shared});
-    }
     for (auto [slot, place] : function.frame_addresses) {
       body.wide_constants.push_back({slot + slot_base, place + frame_base});
     }
@@ -92,11 +82,7 @@ class Linker {
       if (begins_.count(callee) == 0) {
         begins_[callee] = static_cast<uint32_t>(body.code.size());
         frames_[callee] = (body.frame_bytes + kFrameUnit - 1) / kFrameUnit * kFrameUnit;
-        is_open_[callee] = true;
-        Append(*module_.functions[callee], depth + 1);
-        is_open_[callee] = false;
-      } else if (is_open_[callee]) {
-        Append(*module_.functions[callee], ~0u);  // says so
+        Append(*module_.functions[callee]);
       }
       Call& call = body.calls[call_base + i];
       for (FrameCopy& copy : call.arguments) copy.to += frames_[callee];
@@ -107,7 +93,6 @@ class Linker {
   const Module& module_;
   std::unique_ptr<Kernel> kernel_;
   std::map<uint32_t, uint32_t> begins_, frames_;  // by function
-  std::map<uint32_t, bool> is_open_;
 };
 
 }  // namespace

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <numeric>
 
+#include "ptx/lanes.h"
 #include "ptx/warp.h"
 
 namespace l3::ptx {
@@ -15,55 +15,31 @@ const char* Environment(const char* name, const char* usual) {
   return value != nullptr && *value != '\0' ? value : usual;
 }
 
-uint64_t EnvironmentNumber(const char* name, uint64_t usual) {
-  const std::string text = Environment(name, "");
-  if (text.empty()) return usual;
-  char* end = nullptr;
-  const uint64_t value = std::strtoull(text.c_str(), &end, 10);
-  if (*end != '\0') throw Fault(std::string(name) + "=" + text + " is no number");
-  return value;
-}
-
-template <class Body>
-void ForEach(uint32_t mask, Body body) {
-  for (; mask != 0; mask &= mask - 1) body(static_cast<uint32_t>(__builtin_ctz(mask)));
-}
-
 }  // namespace
 
 Options OptionsOfEnvironment() {
   Options options;
-  const std::string policy = Environment("L3_PTX_POLICY", "in_order");
-  if (policy != "in_order" && policy != "random") {
-    throw Fault("L3_PTX_POLICY=" + policy + ": there are in_order and random");
-  }
-  options.is_random = policy == "random";
-  options.seed = static_cast<uint32_t>(EnvironmentNumber("L3_PTX_SEED", options.seed));
   const std::string checks = Environment("L3_PTX_CHECKS", "all");
-  if (checks != "all" && checks != "none" && checks != "order" && checks != "undefined") {
-    throw Fault("L3_PTX_CHECKS=" + checks + ": there are all, order, undefined and none");
+  if (checks != "all" && checks != "none") {
+    throw Fault("L3_PTX_CHECKS=" + checks + ": there are all and none");
   }
-  options.checks_order = checks == "all" || checks == "order";
-  options.checks_undefined = checks == "all" || checks == "undefined";
+  options.checks = checks == "all";
   options.counts_traffic = *Environment("L3_PTX_TRAFFIC", "") != '\0';
-  options.max_instructions = EnvironmentNumber("L3_PTX_MAX_INSTRUCTIONS", options.max_instructions);
+  const std::string most = Environment("L3_PTX_MAX_INSTRUCTIONS", "");
+  if (!most.empty()) options.max_instructions = std::strtoull(most.c_str(), nullptr, 10);
   return options;
 }
 
 // Lanes that run on together.
 struct Machine::Group {
   uint32_t at = 0, mask = 0;
-  uint64_t instructions = ~uint64_t{0};  // at most
   bool is_all = false;                   // there are no others to meet
 };
 
-Machine::Machine(const Options& options, Memory* memory, Findings* findings,
-                 const OperationOrder* order)
+Machine::Machine(const Options& options, Memory* memory, Findings* findings)
     : options_(options),
       memory_(memory),
       findings_(findings),
-      order_(order),
-      random_(options.seed),
       block_(std::make_unique<BlockState>()) {}
 
 Machine::~Machine() = default;
@@ -97,48 +73,36 @@ void Machine::Run(const Launch& launch, std::vector<Count>* counts) {
   counts_->resize(code_->code.size());
   last_blocks_.assign(code_->code.size(), nullptr);
   left_ = options_.max_instructions;
-  ordered_operation_ = 0;
-  const auto warps = static_cast<uint32_t>((launch.block.count() + kLanes - 1) / kLanes);
-  if (launch.grid.count() * warps * kLanes > Stamp::kMaxThread) {
+  const auto warps = static_cast<uint32_t>((launch.threads() + kLanes - 1) / kLanes);
+  if (launch.blocks * warps * kLanes > Stamp::kMaxThread) {
     Stop(code_->code[0], "a launch of more threads than the machine counts");
   }
-  if (warps_kernel_ != launch.kernel) {
-    warps_.clear();
-    regions_.clear();
-  }
+  if (warps_kernel_ != launch.kernel) warps_.clear();
   warps_kernel_ = launch.kernel;
   while (warps_.size() < warps) warps_.push_back(std::make_unique<Warp>());
   warps_.resize(warps);
 
-  std::vector<uint32_t> order(launch.grid.count());
-  std::iota(order.begin(), order.end(), 0);
-  if (options_.is_random) std::shuffle(order.begin(), order.end(), random_);
-  for (uint32_t number : order) RunBlock(number);
+  for (uint32_t number = 0; number < launch.blocks; ++number) RunBlock(number);
 }
 
 void Machine::RunBlock(uint32_t number) {
   BlockState& block = *block_;
   block.number = number;
-  block.index = {number % launch_.grid.x, number / launch_.grid.x % launch_.grid.y,
-                 number / launch_.grid.x / launch_.grid.y};
   const auto warps = static_cast<uint32_t>(warps_.size());
   block.first_thread = number * warps * kLanes;
   block.barriers = 1;
-  const uint32_t static_bytes = (code_->shared_bytes + 15) / 16 * 16;
-  const size_t shared_bytes = size_t{static_bytes} + launch_.dynamic_shared_bytes;
+  const size_t shared_bytes = launch_.dynamic_shared_bytes;
   block.shared.assign(shared_bytes, 0xCD);
   block.shared_undefined.assign(shared_bytes, 0xFF);
-  if (options_.checks_order) {
+  if (options_.checks) {
     block.shared_written.assign(shared_bytes, Stamp());
     block.shared_read.assign(shared_bytes, Stamp());
   }
   for (uint32_t i = 0; i < warps; ++i) BeginWarp(warps_[i].get(), i);
   while (true) {
-    const uint32_t first = options_.is_random ? static_cast<uint32_t>(random_() % warps) : 0;
     bool is_live = false, at_barrier = true;
-    for (uint32_t i = 0; i < warps; ++i) {
-      Warp* warp = warps_[(first + i) % warps].get();
-      RunWarp(warp, options_.is_random ? 1 + random_() % 500 : ~uint64_t{0});
+    for (const auto& warp : warps_) {
+      RunWarp(warp.get());
       is_live = is_live || warp->live != 0;
       at_barrier = at_barrier && (warp->live & ~warp->at_barrier) == 0;
     }
@@ -149,7 +113,7 @@ void Machine::RunBlock(uint32_t number) {
 
 void Machine::BeginWarp(Warp* warp, uint32_t index) {
   if (warp->dirty.size() != code_->slots) warp->MakeRoom(code_->slots);
-  warp->dirty.assign(code_->slots, options_.checks_undefined ? kAllLanes : 0);
+  warp->dirty.assign(code_->slots, options_.checks ? kAllLanes : 0);
   warp->partly.assign(code_->slots, 0);
   warp->dirty[0] = warp->dirty[1] = 0;
   for (const auto& [slot, value] : code_->constants) {
@@ -168,23 +132,21 @@ void Machine::BeginWarp(Warp* warp, uint32_t index) {
   warp->frame_undefined.assign(size_t{code_->frame_bytes} * kLanes, 0xFF);
   warp->at.fill(0);
   warp->depth.fill(0);
-  const uint64_t threads = launch_.block.count() - uint64_t{index} * kLanes;
+  const uint64_t threads = launch_.threads() - uint64_t{index} * kLanes;
   warp->live = threads >= kLanes ? kAllLanes : (1u << threads) - 1;
   warp->waiting = warp->at_barrier = 0;
   warp->index = index;
   warp->epoch = 1;
-  warp->all_seen = warp->barrier_epoch = 0;
-  warp->epochs.fill(1);
-  for (auto& row : warp->seen) row.fill(0);
+  warp->barrier_epoch = 0;
 }
 
-bool Machine::RunWarp(Warp* warp, uint64_t limit) {
-  while (limit != 0) {
+void Machine::RunWarp(Warp* warp) {
+  while (true) {
     const uint32_t on = warp->live & ~warp->at_barrier;
-    if (on == 0) return true;
+    if (on == 0) return;
     if ((on & ~warp->waiting) == 0) {
       std::string lines;
-      ForEach(on, [&](uint32_t lane) {
+      ForLanes(on, [&](uint32_t lane) {
         const std::string line = " " + std::to_string(code_->code[warp->at[lane]].line);
         if (lines.find(line) == std::string::npos) lines += line;
       });
@@ -192,9 +154,8 @@ bool Machine::RunWarp(Warp* warp, uint64_t limit) {
       Stop(code_->code[warp->at[lane]], "lanes wait for each other for ever, " + Who(*warp, lane) +
                                             " and others at lines" + lines);
     }
-    RunGroup(warp, ChooseLanes(*warp), &limit);
+    RunGroup(warp, ChooseLanes(*warp));
   }
-  return true;
 }
 
 // Of where they are in the kernel, then in what it calls. One that is about to call is before one
@@ -204,10 +165,7 @@ bool Machine::IsEarlier(const Warp& warp, uint32_t lane, uint32_t other) const {
     const bool ends = level == warp.depth[lane], other_ends = level == warp.depth[other];
     const uint32_t a = ends ? warp.at[lane] : warp.calls[lane][level];
     const uint32_t b = other_ends ? warp.at[other] : warp.calls[other][level];
-    if (a != b) {
-      const uint32_t rank = code_->code[a].rank, other_rank = code_->code[b].rank;
-      return rank != other_rank ? rank < other_rank : a < b;
-    }
+    if (a != b) return a < b;
     if (ends || other_ends) return ends && !other_ends;
   }
 }
@@ -215,54 +173,31 @@ bool Machine::IsEarlier(const Warp& warp, uint32_t lane, uint32_t other) const {
 Machine::Group Machine::ChooseLanes(const Warp& warp) {
   const uint32_t on = warp.live & ~warp.at_barrier, ready = on & ~warp.waiting;
   uint32_t chosen = static_cast<uint32_t>(__builtin_ctz(ready));
-  if (options_.is_random) {
-    uint32_t left = ready;
-    for (uint32_t skip = random_() % static_cast<uint32_t>(__builtin_popcount(ready)); skip > 0;
-         --skip) {
-      left &= left - 1;
-    }
-    chosen = static_cast<uint32_t>(__builtin_ctz(left));
-  } else {
-    ForEach(ready & (ready - 1), [&](uint32_t lane) {
-      if (warp.at[lane] == warp.at[chosen] && warp.depth[lane] == 0) return;
-      if (IsEarlier(warp, lane, chosen)) chosen = lane;
-    });
-  }
+  ForLanes(ready & (ready - 1), [&](uint32_t lane) {
+    if (warp.at[lane] == warp.at[chosen] && warp.depth[lane] == 0) return;
+    if (IsEarlier(warp, lane, chosen)) chosen = lane;
+  });
   Group group;
   group.at = warp.at[chosen];
-  ForEach(ready, [&](uint32_t lane) {
+  ForLanes(ready, [&](uint32_t lane) {
     if (warp.at[lane] == group.at) group.mask |= 1u << lane;
   });
-  if (options_.is_random) {
-    const uint32_t some = group.mask & static_cast<uint32_t>(random_());
-    if (random_() % 2 == 0 && some != 0) group.mask = some;
-    group.instructions = 1 + random_() % 60;
-  }
   group.is_all = group.mask == on;
   return group;
 }
 
-void Machine::RunGroup(Warp* warp, Group group, uint64_t* limit) {
+void Machine::RunGroup(Warp* warp, Group group) {
   const Instruction* code = code_->code.data();
   uint32_t at = group.at, mask = group.mask;
   bool is_first = true;
   while (mask != 0) {
     const Instruction& in = code[at];
-    if (!is_first && ((!group.is_all && in.begins_block) || group.instructions == 0)) break;
+    if (!is_first && !group.is_all && in.begins_block) break;
     is_first = false;
-    if (group.instructions != ~uint64_t{0}) --group.instructions;
-    if (*limit != ~uint64_t{0} && *limit != 0) --*limit;
     if (left_-- == 0) Stop(in, "the launch does not end within L3_PTX_MAX_INSTRUCTIONS");
 
     uint32_t active = mask;
     if (in.guard != kNoSlot) {
-      const uint32_t open = warp->dirty[in.guard] & mask;
-      if (open != 0) {
-        const uint32_t left = LeaveBranch(warp, at, open);
-        mask &= ~left;
-        group.is_all = group.is_all && left == 0;
-        if (mask == 0) return;
-      }
       const uint32_t guard = warp->Predicate(in.guard);
       active &= in.guard_negated ? ~guard : guard;
     }
@@ -284,13 +219,13 @@ void Machine::RunGroup(Warp* warp, Group group, uint64_t* limit) {
         at = target;
         continue;
       }
-      ForEach(active, [&](uint32_t lane) { warp->at[lane] = target; });
-      ForEach(mask & ~active, [&](uint32_t lane) { warp->at[lane] = at + 1; });
+      ForLanes(active, [&](uint32_t lane) { warp->at[lane] = target; });
+      ForLanes(mask & ~active, [&](uint32_t lane) { warp->at[lane] = at + 1; });
       return;
     }
     if (in.kind == Kind::kReturn) {
-      ForEach(mask & ~active, [&](uint32_t lane) { warp->at[lane] = at + 1; });
-      ForEach(active, [&](uint32_t lane) {
+      ForLanes(mask & ~active, [&](uint32_t lane) { warp->at[lane] = at + 1; });
+      ForLanes(active, [&](uint32_t lane) {
         if (warp->depth[lane] == 0 || in.operation->name == "exit") {
           warp->live &= ~(1u << lane);
           return;
@@ -302,12 +237,11 @@ void Machine::RunGroup(Warp* warp, Group group, uint64_t* limit) {
       return;
     }
     if (IsCollective(in.kind)) {
-      ForEach(mask & ~active, [&](uint32_t lane) { warp->at[lane] = at + 1; });
-      ForEach(active, [&](uint32_t lane) { warp->at[lane] = at; });
+      ForLanes(mask & ~active, [&](uint32_t lane) { warp->at[lane] = at + 1; });
+      ForLanes(active, [&](uint32_t lane) { warp->at[lane] = at; });
       const bool was_all = group.is_all && active == mask;
       RunCollective(warp, in, active);
-      const bool all_on =
-          was_all && (active & (warp->waiting | warp->at_barrier)) == 0 && !options_.is_random;
+      const bool all_on = was_all && (active & (warp->waiting | warp->at_barrier)) == 0;
       if (!all_on) return;
       ++at;
       continue;
@@ -315,7 +249,7 @@ void Machine::RunGroup(Warp* warp, Group group, uint64_t* limit) {
     RunLanes(warp, at, active);
     ++at;
   }
-  ForEach(mask, [&](uint32_t lane) { warp->at[lane] = at; });
+  ForLanes(mask, [&](uint32_t lane) { warp->at[lane] = at; });
 }
 
 void Machine::RunLanes(Warp* warp, uint32_t at, uint32_t mask) {
@@ -332,25 +266,20 @@ void Machine::RunLanes(Warp* warp, uint32_t at, uint32_t mask) {
     case Kind::kLoad:
     case Kind::kStore: return RunMemory(warp, in, mask);
     case Kind::kAtomic: return RunAtomic(warp, in, mask);
-    case Kind::kFence: return;
-    case Kind::kActiveMask:
-      ForEach(mask, [&](uint32_t lane) { warp->Narrow(in.d[0])[lane] = mask; });
-      warp->dirty[in.d[0]] &= ~mask;
-      return;
     default: Stop(in, "trap");
   }
 }
 
 void Machine::RunCall(Warp* warp, const Instruction& in, uint32_t at, uint32_t mask) {
   MoveFrames(warp, code_->calls[in.call].arguments, mask);
-  ForEach(mask, [&](uint32_t lane) {
+  ForLanes(mask, [&](uint32_t lane) {
     if (warp->depth[lane] == kMaxCallDepth) Stop(in, "calls within calls, too deep");
     warp->calls[lane][warp->depth[lane]++] = at;
   });
 }
 
 void Machine::MoveFrames(Warp* warp, const std::vector<FrameCopy>& copies, uint32_t mask) {
-  ForEach(mask, [&](uint32_t lane) {
+  ForLanes(mask, [&](uint32_t lane) {
     const size_t base = size_t{lane} * code_->frame_bytes;
     for (const FrameCopy& copy : copies) {
       std::memcpy(&warp->frame[base + copy.to], &warp->frame[base + copy.from], copy.bytes);

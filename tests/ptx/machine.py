@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,29 +26,7 @@ class Outcome:
 @cache
 def library() -> ctypes.CDLL:
     testing = os.environ.get("L3_TESTING_LIBRARY", ROOT / "build/release/libl3_testing.so")
-    loaded = ctypes.CDLL(str(Path(testing).parent / "libl3_ptx.so"))
-    loaded.l3_ptx_operations.restype = ctypes.c_char_p
-    return loaded
-
-
-def operations() -> list[str]:
-    names: bytes = library().l3_ptx_operations()
-    return names.decode().split()
-
-
-@contextmanager
-def environment(**values: str) -> Iterator[None]:
-    """Sets variables that the machine reads."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name)
-            else:
-                os.environ[name] = value
+    return ctypes.CDLL(str(Path(testing).parent / "libl3_ptx.so"))
 
 
 def run(
@@ -69,7 +46,7 @@ def run(
     sizes = (ctypes.c_size_t * count)(*(copy.nbytes for copy in copies))
     flags = (ctypes.c_int * count)(*(undefined or [False] * count))
     error = ctypes.create_string_buffer(1000)
-    result = library().l3_ptx_run_undefined(
+    result = library().l3_ptx_run(
         ptx.encode(),
         entry.encode(),
         ctypes.c_uint32(blocks),

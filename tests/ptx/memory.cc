@@ -4,10 +4,9 @@
 
 namespace l3::ptx {
 
-Block::Block(uint8_t* data, uint64_t bytes, bool is_constant, bool is_defined)
+Block::Block(uint8_t* data, uint64_t bytes, bool is_defined)
     : data_(data),
       bytes_(bytes),
-      is_constant_(is_constant),
       undefined_(bytes, is_defined ? 0 : 0xFF),
       pages_((bytes + kPageBytes - 1) / kPageBytes) {}
 
@@ -17,18 +16,8 @@ ByteStamps Block::stamps(uint64_t offset) {
   return {page->written + offset % kPageBytes, page->read + offset % kPageBytes};
 }
 
-Block* Memory::Add(uint8_t* data, uint64_t bytes, bool is_constant, bool is_defined) {
-  const auto base = reinterpret_cast<uint64_t>(data);
-  auto& block = blocks_[base];
-  block = std::make_unique<Block>(data, bytes, is_constant, is_defined);
-  return block.get();
-}
-
-void Memory::Remove(uint64_t base) {
-  const auto block = blocks_.find(base);
-  if (block == blocks_.end()) return;
-  released_[base] = block->second->bytes();
-  blocks_.erase(block);
+void Memory::Add(uint8_t* data, uint64_t bytes, bool is_defined) {
+  blocks_[reinterpret_cast<uint64_t>(data)] = std::make_unique<Block>(data, bytes, is_defined);
 }
 
 Block* Memory::Find(uint64_t address) {
@@ -39,11 +28,6 @@ Block* Memory::Find(uint64_t address) {
 }
 
 std::string Memory::Describe(uint64_t address) const {
-  const auto released = released_.upper_bound(address);
-  if (released != released_.begin()) {
-    const auto [base, bytes] = *std::prev(released);
-    if (address - base < bytes) return "in memory that was released";
-  }
   const auto next = blocks_.upper_bound(address);
   if (next == blocks_.begin()) return "in no memory of the device";
   const Block& block = *std::prev(next)->second;

@@ -12,20 +12,20 @@
 
 namespace l3::ptx {
 
-// Who touched a byte: an operation of a stream, a thread of it and that thread's count of barriers.
+// Who touched a byte: a launch, a thread of it and that thread's count of barriers.
 // 0 is nobody.
 class Stamp {
  public:
   enum Reach : uint32_t { kThread, kWarp, kBlock, kGrid };  // how many have touched it
 
   Stamp() = default;
-  Stamp(uint32_t operation, bool mark, Reach reach, uint32_t thread, uint32_t epoch)
-      : bits_(uint64_t{operation} << 48 | uint64_t{mark} << 47 | uint64_t{reach} << 45 |
+  Stamp(uint32_t launch, bool mark, Reach reach, uint32_t thread, uint32_t epoch)
+      : bits_(uint64_t{launch} << 48 | uint64_t{mark} << 47 | uint64_t{reach} << 45 |
               uint64_t{thread} << 20 | epoch) {}
-  static constexpr uint32_t kMaxOperation = (1 << 16) - 1, kMaxThread = (1 << 25) - 1,
+  static constexpr uint32_t kMaxLaunch = (1 << 16) - 1, kMaxThread = (1 << 25) - 1,
                             kMaxEpoch = (1 << 20) - 1;
 
-  uint32_t operation() const { return static_cast<uint32_t>(bits_ >> 48); }
+  uint32_t launch() const { return static_cast<uint32_t>(bits_ >> 48); }
   // Of writers: an atomic operation; of readers: ld.global.nc.
   bool mark() const { return (bits_ >> 47 & 1) != 0; }
   Reach reach() const { return static_cast<Reach>(bits_ >> 45 & 3); }
@@ -46,18 +46,14 @@ struct ByteStamps {
 // Device memory lies in host memory, at the same address.
 class Block {
  public:
-  Block(uint8_t* data, uint64_t bytes, bool is_constant, bool is_defined);
+  Block(uint8_t* data, uint64_t bytes, bool is_defined);
 
   uint64_t base() const { return reinterpret_cast<uint64_t>(data_); }
   uint64_t bytes() const { return bytes_; }
-  bool is_constant() const { return is_constant_; }
   bool Holds(uint64_t address, uint64_t bytes) const {
     return address - base() < bytes_ && address - base() + bytes <= bytes_;
   }
   uint8_t* data(uint64_t offset) const { return data_ + offset; }
-  // The operation that touched it last.
-  void NoteUse(uint32_t operation) { last_use_ = operation; }
-  uint32_t last_use() const { return last_use_; }
   // A byte for each: which bits nobody has written.
   uint8_t* undefined(uint64_t offset) { return undefined_.data() + offset; }
   // Good for the bytes up to the end of the page.
@@ -70,24 +66,21 @@ class Block {
   };
   uint8_t* data_;
   uint64_t bytes_;
-  bool is_constant_;
-  uint32_t last_use_ = 0;
   std::vector<uint8_t> undefined_;
   std::vector<std::unique_ptr<Page>> pages_;
 };
 
-// All that kernels may touch. Blocks that were released stay known for what is said of them.
+// All that kernels may touch.
 class Memory {
  public:
-  Block* Add(uint8_t* data, uint64_t bytes, bool is_constant, bool is_defined);
-  void Remove(uint64_t base);
+  void Add(uint8_t* data, uint64_t bytes, bool is_defined);
+  void Remove(uint64_t base) { blocks_.erase(base); }
   Block* Find(uint64_t address);  // null: no block holds it
   // What lies at or before an address that no block holds, in words.
   std::string Describe(uint64_t address) const;
 
  private:
   std::map<uint64_t, std::unique_ptr<Block>> blocks_;
-  std::map<uint64_t, uint64_t> released_;  // bytes by base
 };
 
 // What is wrong with what kernels did, each kind of finding once, with how often.
@@ -97,7 +90,6 @@ class Findings {
   void Add(const std::string& where, const std::string& what, const std::string& example);
   bool empty() const { return found_.empty(); }
   std::vector<std::string> Lines() const;
-  void Clear() { found_.clear(); }
 
  private:
   struct Finding {
@@ -105,14 +97,6 @@ class Findings {
     std::string example;
   };
   std::map<std::tuple<std::string, std::string>, Finding> found_;
-};
-
-// Of operations that streams run: whether all of an earlier one is done, and seen, before this one.
-class OperationOrder {
- public:
-  virtual ~OperationOrder() = default;
-  virtual bool IsBefore(uint32_t earlier, uint32_t later) const = 0;
-  virtual std::string Name(uint32_t operation) const = 0;
 };
 
 }  // namespace l3::ptx

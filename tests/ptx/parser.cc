@@ -10,9 +10,8 @@
 namespace l3::ptx {
 namespace {
 
-constexpr uint32_t kNewestVersion = 90;  // PTX 9.0, of CUDA 13.0
-constexpr uint32_t kTargets[] = {70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121};
-constexpr uint64_t kMaxVariableBytes = 1 << 24;
+constexpr const char* kNewestVersion = "9.0";  // of CUDA 13.0
+constexpr uint64_t kMaxBytes = 1 << 24;  // that a name stands for
 constexpr uint32_t kMaxRegisters = 1 << 22;
 
 uint64_t RoundUp(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
@@ -39,13 +38,8 @@ std::optional<uint64_t> Number(std::string_view text) {
     if (kind == 'x' || is_float) {
       base = 16;
       text.remove_prefix(2);
-    } else if (kind == 'b') {
-      base = 2;
-      text.remove_prefix(2);
     }
   }
-  if (base == 10 && text.size() > 1 && text[0] == '0') base = 8;
-  if (!text.empty() && text.back() == 'U') text.remove_suffix(1);
   uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
@@ -100,41 +94,26 @@ uint64_t Parser::TakeSignedNumber() {
 }
 
 std::unique_ptr<Module> Parser::Parse() {
-  ParseVersion();
-  ParseTarget();
-  operation_ = ".address_size";
-  Expect(".address_size");
-  if (TakeNumber() != 64) Stop("only 64 is known");
+  ParseHead();
   while (!Next().text.empty()) ParseTopLevel();
   ResolveCalls();
   return std::move(module_);
 }
 
-void Parser::ParseVersion() {
+void Parser::ParseHead() {
   operation_ = ".version";
   Expect(".version");
   const std::string version(Take().text);
-  const size_t dot = version.find('.');
-  const auto major = Number(version.substr(0, dot));
-  const auto minor = dot == std::string::npos ? std::nullopt : Number(version.substr(dot + 1));
-  if (!major || !minor || *minor > 9) Stop(version + " is no version");
-  module_->version = static_cast<uint32_t>(*major * 10 + *minor);
-  if (*major > 99 || module_->version > kNewestVersion) {
+  if (version.size() != 3 || version > kNewestVersion) {
     Stop("version " + version + " is newer than 9.0, the newest that is known");
   }
-}
-
-void Parser::ParseTarget() {
   operation_ = ".target";
   Expect(".target");
   const std::string target(Take().text);
-  const auto number = target.rfind("sm_", 0) == 0 ? Number(target.substr(3)) : std::nullopt;
-  if (!number ||
-      std::find(std::begin(kTargets), std::end(kTargets), *number) == std::end(kTargets)) {
-    Stop("target " + target + " is not known");
-  }
-  module_->target = static_cast<uint32_t>(*number);
-  if (Next().Is(",")) Stop("options of a target are not known");
+  if (target.rfind("sm_", 0) != 0) Stop("target " + target + " is not known");
+  operation_ = ".address_size";
+  Expect(".address_size");
+  if (TakeNumber() != 64) Stop("only 64 is known");
 }
 
 void Parser::ParseTopLevel() {
@@ -152,9 +131,7 @@ void Parser::ParseTopLevel() {
     if (word == ".section") return SkipSection();
     if (word == ".entry") return ParseFunction(true);
     if (word == ".func" && !is_extern) return ParseFunction(false);
-    if (word == ".global") return ParseVariable(Space::kGlobal, is_extern);
-    if (word == ".const") return ParseVariable(Space::kConst, is_extern);
-    if (word == ".shared") return ParseVariable(Space::kShared, is_extern);
+    if (word == ".shared") return ParseShared();
     Stop("this directive is not known");
   }
 }
@@ -177,13 +154,9 @@ void Parser::SkipSection() {
 
 Parser::Declared Parser::ParseDeclared() {
   Declared declared;
-  bool has_align = false;
+  declared.align = 0;
   if (TakeIf(".align")) {
-    const uint64_t align = TakeNumber();
-    if (align == 0 || align > 4096 || (align & (align - 1)) != 0)
-      Stop("the alignment is not known");
-    declared.align = static_cast<uint32_t>(align);
-    has_align = true;
+    declared.align = static_cast<uint32_t>(TakeNumber());
   }
   const std::string_view type = Take().text;
   declared.type_bits = TypeBits(type);
@@ -202,71 +175,23 @@ Parser::Declared Parser::ParseDeclared() {
       declared.is_open = true;
       continue;
     }
-    const uint64_t count = TakeNumber();
-    if (count == 0 || count > kMaxVariableBytes) Stop("the size is not known");
-    declared.bytes *= count;
-    if (declared.bytes > kMaxVariableBytes) Stop("the size is not known");
+    declared.bytes *= TakeNumber();
+    if (declared.bytes > kMaxBytes) Stop("the size is not known");
     Expect("]");
   }
-  if (!has_align) declared.align = declared.type_bits / 8;
+  if (declared.align == 0) declared.align = declared.type_bits / 8;
   return declared;
 }
 
-std::vector<uint8_t> Parser::ParseValue(uint32_t type_bits) {
-  std::vector<uint8_t> bytes;
-  const auto add = [&] {
-    const uint64_t value = TakeSignedNumber();
-    for (uint32_t i = 0; i < type_bits / 8; ++i) {
-      bytes.push_back(static_cast<uint8_t>(value >> 8 * i));
-    }
-  };
-  if (!TakeIf("{")) {
-    add();
-    return bytes;
-  }
-  while (!TakeIf("}")) {
-    if (bytes.size() > kMaxVariableBytes) Stop("the value is too long");
-    if (TakeIf("{")) Stop("values in values are not known");
-    add();
-    TakeIf(",");
-  }
-  return bytes;
-}
-
-void Parser::ParseVariable(Space space, bool is_extern) {
+// Of a size that the launch chooses. All such names stand for one place.
+void Parser::ParseShared() {
   const Declared declared = ParseDeclared();
-  Place place;
-  place.space = space;
-  place.bytes = static_cast<uint32_t>(declared.bytes);
-  if (space == Space::kShared) {
-    if (is_extern && declared.is_open) {
-      place.is_dynamic = true;
-    } else {
-      shared_bytes_ = static_cast<uint32_t>(RoundUp(shared_bytes_, declared.align));
-      place.address = kSharedBase + shared_bytes_;
-      shared_bytes_ += place.bytes;
-    }
-  } else {
-    if (is_extern || declared.is_open) Stop("memory of other modules is not known");
-    Variable variable;
-    variable.name = std::string(declared.name);
-    variable.is_constant = space == Space::kConst;
-    variable.bytes = declared.bytes;
-    if (TakeIf("=")) variable.value = ParseValue(declared.type_bits);
-    if (variable.value.size() > variable.bytes) Stop("the value is longer than the variable");
-    // Guard space on both sides, as other memory has it.
-    constexpr size_t kGuard = 4096;
-    const size_t room = RoundUp(variable.bytes, kGuard) + 2 * kGuard;
-    uint8_t* memory = static_cast<uint8_t*>(std::aligned_alloc(kGuard, room));
-    if (memory == nullptr) Stop("the host has no memory for it");
-    std::memset(memory, 0, room);
-    std::memcpy(memory + kGuard, variable.value.data(), variable.value.size());
-    variable.storage = {memory + kGuard, [](uint8_t* p) { std::free(p - kGuard); }};
-    place.address = reinterpret_cast<uint64_t>(variable.storage.get());
-    module_->variables.push_back(std::move(variable));
-  }
+  if (!declared.is_open) Stop("shared memory of a fixed size is not known");
   Expect(";");
-  if (!scopes_[0].places.emplace(declared.name, place).second) Stop("declared twice");
+  Place place;
+  place.space = Space::kShared;
+  place.address = kSharedBase;
+  scopes_[0].places[declared.name] = place;
 }
 
 void Parser::ParseParameters(bool is_entry, std::vector<std::pair<uint32_t, uint32_t>>* list) {
@@ -295,7 +220,6 @@ void Parser::ParseEntryDirectives() {
     if (word == ".maxntid" || word == ".reqntid") {
       uint64_t threads = TakeNumber();
       while (TakeIf(",")) threads *= TakeNumber();
-      if (threads == 0 || threads > 1024) Stop("a block has no such threads");
       function_->max_threads = static_cast<uint32_t>(threads);
     } else if (word == ".minnctapersm") {
       function_->min_blocks = static_cast<uint32_t>(std::min<uint64_t>(TakeNumber(), 64));
@@ -315,7 +239,6 @@ void Parser::ParseFunction(bool is_entry) {
   function_ = made.get();
   function_->is_entry = is_entry;
   function_->line = Next().line;
-  function_->shared_bytes = shared_bytes_;
   scopes_.resize(1);
   scopes_.emplace_back();
   labels_.clear();
@@ -347,7 +270,6 @@ void Parser::ParseFunction(bool is_entry) {
            .second) {
     Stop("declared twice");
   }
-  RankInstructions(function_);
   module_->functions.push_back(std::move(made));
 }
 
@@ -364,7 +286,7 @@ void Parser::ParseBody() {
       --depth;
     } else if (token.Is(".reg")) {
       ParseRegisters();
-    } else if (token.Is(".local") || token.Is(".param") || token.Is(".shared")) {
+    } else if (token.Is(".local") || token.Is(".param")) {
       ParseFrame();
     } else if (token.Is(".loc")) {
       ParseLocation();
@@ -389,7 +311,6 @@ void Parser::ParseRegisters() {
     const std::string_view name = TakeName();
     if (TakeIf("<")) {
       const uint64_t count = TakeNumber();
-      if (count > kMaxRegisters) Stop("too many registers");
       Expect(">");
       Family family;
       family.slot = function_->slots;
@@ -408,19 +329,16 @@ void Parser::ParseRegisters() {
   Expect(";");
 }
 
-// Memory of each thread, or with .shared of each block.
+// Memory of each thread.
 void Parser::ParseFrame() {
-  const bool is_shared = tokens_[at_ - 1].Is(".shared");
   const Declared declared = ParseDeclared();
   if (declared.is_open) Stop("the size is not known");
-  if (is_shared && !function_->is_entry) Stop("shared memory of a function is not known");
   Place place;
   place.bytes = static_cast<uint32_t>(declared.bytes);
-  place.space = is_shared ? Space::kShared : Space::kLocal;
-  uint32_t& end = is_shared ? function_->shared_bytes : function_->frame_bytes;
-  const uint64_t begin = RoundUp(end, std::max(declared.align, is_shared ? 1u : 16u));
-  end = static_cast<uint32_t>(begin + declared.bytes);
-  place.address = is_shared ? kSharedBase + begin : begin;
+  place.space = Space::kLocal;
+  const uint64_t begin = RoundUp(function_->frame_bytes, std::max(declared.align, 16u));
+  function_->frame_bytes = static_cast<uint32_t>(begin + declared.bytes);
+  place.address = begin;
   scopes_.back().places[declared.name] = place;
   Expect(";");
 }
@@ -451,6 +369,12 @@ void Parser::ResolveJumps() {
                   "label " + std::string(jump.label.text) + " before an instruction");
     }
     function_->code[jump.instruction].offset = static_cast<int64_t>(label->second);
+    function_->code[label->second].begins_block = true;
+  }
+  for (size_t i = 0; i + 1 < function_->code.size(); ++i) {
+    const Kind kind = function_->code[i].kind;
+    const bool leaves = kind == Kind::kBranch || kind == Kind::kReturn || kind == Kind::kCall;
+    if (leaves) function_->code[i + 1].begins_block = true;
   }
 }
 
@@ -513,14 +437,8 @@ uint32_t Parser::Constant(uint64_t value, uint32_t bits) {
 
 // A register that holds an address.
 uint32_t Parser::AddressOf(const Place& place, uint64_t plus, uint32_t bits) {
-  const bool fixed = !place.is_dynamic && place.space != Space::kLocal;
-  if (fixed) return Constant(place.address + plus, bits);
+  if (place.space != Space::kLocal) return Constant(place.address + plus, bits);
   if (plus != 0) Stop("an address plus a number is not known here");
-  if (place.is_dynamic) {
-    const uint32_t slot = NewSlot(bits);
-    function_->dynamic_shared_addresses.push_back({slot, bits == 64});
-    return slot;
-  }
   if (bits != 64) Stop("an address in local memory takes 64 bits");
   const uint32_t slot = NewSlot(64);
   function_->frame_addresses.push_back({slot, static_cast<uint32_t>(place.address)});

@@ -28,7 +28,6 @@ struct Family {  // %r<9>
 // Where a name of memory lies.
 struct Place {
   Space space = Space::kGeneric;
-  bool is_dynamic = false;  // shared memory of a size that the launch chooses
   uint64_t address = 0;     // in its space
   uint32_t bytes = 0;
 };
@@ -70,8 +69,7 @@ class Parser {
   uint64_t TakeSignedNumber();
 
   // Directives.
-  void ParseVersion();
-  void ParseTarget();
+  void ParseHead();
   void ParseTopLevel();
   void ParseSourceFile();
   void SkipSection();
@@ -82,8 +80,7 @@ class Parser {
     bool is_open = false;  // name[]
   };
   Declared ParseDeclared();
-  void ParseVariable(Space space, bool is_extern);
-  std::vector<uint8_t> ParseValue(uint32_t type_bits);
+  void ParseShared();
   void ParseFunction(bool is_entry);
   void ParseParameters(bool is_entry, std::vector<std::pair<uint32_t, uint32_t>>* list);
   void ParseEntryDirectives();
@@ -121,7 +118,6 @@ class Parser {
   std::unique_ptr<Module> module_;
   std::unordered_map<std::string, uint32_t> function_numbers_;
   std::vector<Callee> callees_;
-  uint32_t shared_bytes_ = 0;  // of the module
 
   Function* function_ = nullptr;
   std::vector<Scope> scopes_ = std::vector<Scope>(1);  // the module's first

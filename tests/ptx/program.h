@@ -41,8 +41,6 @@ enum class Kind : uint8_t {
   kLoad,
   kStore,
   kAtomic,  // atom and red
-  kFence,
-  kActiveMask,
   kBranch,
   kCall,
   kReturn,
@@ -53,11 +51,10 @@ enum class Kind : uint8_t {
   kShuffle,
   kVote,
   kRedux,
-  kMatch,
 };
 inline bool IsCollective(Kind kind) { return kind >= Kind::kBlockBarrier; }
 
-enum class Space : uint8_t { kGeneric, kGlobal, kGlobalNc, kShared, kLocal, kConst, kEntryParam };
+enum class Space : uint8_t { kGeneric, kGlobal, kGlobalNc, kShared, kLocal, kEntryParam };
 
 enum class Choice : uint8_t {  // of what the kinds above need told apart
   kNone,
@@ -65,47 +62,17 @@ enum class Choice : uint8_t {  // of what the kinds above need told apart
   kOr,
   kXor,
   kNot,
-  kMov,                               // kPredicate, kRedux, kAtomic
+  kMov,
   kAdd,
   kMin,
-  kMax,
-  kExchange,
-  kCompareSwap,
-  kIncrement,
-  kDecrement,  // kRedux, kAtomic
   kUp,
   kDown,
-  kButterfly,
-  kIndex,                            // kShuffle
-  kBallot,
-  kAll,
-  kAny,
-  kUniform,                             // kVote, kMatch
+  kIndex,
   kToGeneric,
-  kFromGeneric,                                  // kAddress
+  kFromGeneric,
 };
 
-enum class Special : uint8_t {
-  kTidX,
-  kTidY,
-  kTidZ,
-  kNtidX,
-  kNtidY,
-  kNtidZ,
-  kCtaidX,
-  kCtaidY,
-  kCtaidZ,
-  kNctaidX,
-  kNctaidY,
-  kNctaidZ,
-  kLaneId,
-  kWarpId,
-  kMaskEq,
-  kMaskLe,
-  kMaskLt,
-  kMaskGe,
-  kMaskGt,
-};
+enum class Special : uint8_t { kTidX, kTidY, kNtidX, kNtidY, kCtaidX, kNctaidX, kLaneId, kMaskLt };
 
 // Computes d of sources s on the lanes of a mask. A register is 32 values of 4 or 8 bytes; one of
 // 8 or 16 bits has 4, of which the upper bits mean nothing.
@@ -118,7 +85,6 @@ struct Operation {
   std::string name;
   Kind kind = Kind::kPlain;
   Choice choice = Choice::kNone;
-  Choice combine = Choice::kNone;  // kCompare: with a third source
   Space space = Space::kGeneric;
   LaneFunction lanes = nullptr;
   CompareFunction compare = nullptr;
@@ -128,7 +94,7 @@ struct Operation {
   bool any_width = false;    // cvt, ld, st: registers may be wider than the type
   bool is_float = false;
   bool is_equality = false;  // kCompare: eq or ne
-  bool is_signed = false;    // loads extend the sign; atom and redux compare so
+  bool is_signed = false;    // loads extend the sign
   uint8_t bytes = 0;         // of an element in memory
   uint8_t vector = 1;        // elements
 };
@@ -151,8 +117,7 @@ struct Instruction {
   uint32_t call = 0;   // which of the kernel's calls
   uint32_t line = 0;   // of the PTX
   uint32_t source_file = 0, source_line = 0;
-  bool begins_block = false;
-  uint32_t rank = 0;  // lanes at a lower one run first, so that others can be met
+  bool begins_block = false;  // a jump leads to it, or may have left before it
 };
 
 // Of local memory: arguments and results that a call moves.
@@ -175,32 +140,18 @@ struct Function {
   std::vector<std::pair<uint32_t, uint64_t>> constants;  // slot, value; low slots of 32 bits
   std::vector<std::pair<uint32_t, uint64_t>> wide_constants;  // 64 bits
   std::vector<std::pair<uint32_t, uint32_t>> predicate_constants;
-  // Slots that hold an address which is known once the kernel is linked: where dynamic shared
-  // memory begins (true: in 64 bits), or a place in the frame.
-  std::vector<std::pair<uint32_t, bool>> dynamic_shared_addresses;
+  // Slots that hold the address of a place in the frame, known once the kernel is linked.
   std::vector<std::pair<uint32_t, uint32_t>> frame_addresses;
   std::vector<Call> calls;
   std::vector<std::pair<uint32_t, uint32_t>> parameters, results;  // offset and bytes in the frame
   uint32_t entry_bytes = 0;  // of a kernel's parameters
-  uint32_t shared_bytes = 0;  // static
   uint32_t max_threads = 1024, min_blocks = 0;
-};
-
-// Memory that a module declares.
-struct Variable {
-  std::string name;
-  bool is_constant = false;
-  uint64_t bytes = 0;
-  std::vector<uint8_t> value;  // the rest is zero
-  std::shared_ptr<uint8_t> storage;  // where it lies
 };
 
 struct Module {
   std::string file;
-  uint32_t version = 0, target = 0;  // 90 for 9.0, 80 for sm_80
   std::vector<std::string> source_files;  // by number
   std::vector<std::unique_ptr<Function>> functions;
-  std::vector<Variable> variables;
 };
 
 // A kernel with the functions that it calls, as one program.
@@ -217,11 +168,7 @@ std::unique_ptr<Module> ParseModule(const std::string& file, const std::string& 
 // Of what the module has under this name. Null: no such kernel.
 std::unique_ptr<Kernel> LinkKernel(const Module& module, const std::string& name);
 
-// Gives each instruction its rank and says where blocks begin.
-void RankInstructions(Function* function);
-
 // Null: not known.
 const Operation* FindOperation(const std::string& name);
-std::vector<std::string> OperationNames();
 
 }  // namespace l3::ptx

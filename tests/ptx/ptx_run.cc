@@ -43,7 +43,7 @@ void Run(const char* ptx, const char* entry, uint32_t blocks, uint32_t threads,
                 std::to_string(count) + " buffers");
   }
   if (blocks == 0 || threads == 0 || threads > kernel->body.max_threads ||
-      uint64_t{shared_bytes} + kernel->body.shared_bytes > kMaxShared) {
+      shared_bytes > kMaxShared) {
     throw Fault("<ptx>:" + std::to_string(kernel->body.line) +
                 ": .entry: a launch beyond the kernel's limits");
   }
@@ -56,22 +56,19 @@ void Run(const char* ptx, const char* entry, uint32_t blocks, uint32_t threads,
     uint8_t* data = storages.back().get() + kGuardBytes;
     if (sizes[i] != 0) std::memcpy(data, buffers[i], sizes[i]);
     const bool is_defined = undefined == nullptr || undefined[i] == 0;
-    memory.Add(data, sizes[i], false, is_defined);
+    memory.Add(data, sizes[i], is_defined);
     parameters.push_back(reinterpret_cast<uint64_t>(data));
-  }
-  for (const Variable& variable : module->variables) {
-    memory.Add(variable.storage.get(), variable.bytes, variable.is_constant, true);
   }
   const auto copy_back = [&] {
     for (size_t i = 0; i < count; ++i) {
       if (sizes[i] != 0) std::memcpy(buffers[i], storages[i].get() + kGuardBytes, sizes[i]);
     }
   };
-  Machine machine(OptionsOfEnvironment(), &memory, &findings, nullptr);
+  Machine machine(OptionsOfEnvironment(), &memory, &findings);
   Launch launch;
   launch.kernel = kernel.get();
-  launch.grid.x = blocks;
-  launch.block.x = threads;
+  launch.blocks = blocks;
+  launch.width = threads;
   launch.dynamic_shared_bytes = shared_bytes;
   launch.parameters = reinterpret_cast<const uint8_t*>(parameters.data());
   std::vector<Count> counts;
@@ -89,15 +86,8 @@ void Run(const char* ptx, const char* entry, uint32_t blocks, uint32_t threads,
 }  // namespace l3::ptx
 
 int l3_ptx_run(const char* ptx, const char* entry, uint32_t blocks, uint32_t threads,
-               uint32_t shared_bytes, void* const* buffers, const size_t* sizes, int buffer_count,
-               char* error, size_t error_size) {
-  return l3_ptx_run_undefined(ptx, entry, blocks, threads, shared_bytes, buffers, sizes, nullptr,
-                              buffer_count, error, error_size);
-}
-
-int l3_ptx_run_undefined(const char* ptx, const char* entry, uint32_t blocks, uint32_t threads,
-                         uint32_t shared_bytes, void* const* buffers, const size_t* sizes,
-                         const int* undefined, int buffer_count, char* error, size_t error_size) {
+               uint32_t shared_bytes, void* const* buffers, const size_t* sizes,
+               const int* undefined, int buffer_count, char* error, size_t error_size) {
   try {
     l3::ptx::Run(ptx, entry, blocks, threads, shared_bytes, buffers, sizes, undefined,
                  buffer_count);
@@ -109,13 +99,4 @@ int l3_ptx_run_undefined(const char* ptx, const char* entry, uint32_t blocks, ui
     }
     return 1;
   }
-}
-
-const char* l3_ptx_operations(void) {
-  static const std::string names = [] {
-    std::string all;
-    for (const std::string& name : l3::ptx::OperationNames()) all += name + "\n";
-    return all;
-  }();
-  return names.c_str();
 }

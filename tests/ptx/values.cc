@@ -63,48 +63,6 @@ uint64_t MakeTrials(const Warp& warp, const Instruction& in, uint32_t lane, uint
 
 uint64_t TypeMask(uint32_t bits) { return bits == 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1; }
 
-// The instructions from one on, without those from `end` on. Empty: some path ends elsewhere, or
-// there are too many.
-std::vector<uint32_t> PathsTo(const Function& code, uint32_t begin, uint32_t end) {
-  constexpr size_t kMost = 2000;
-  std::vector<uint32_t> found, work = {begin};
-  std::vector<bool> seen(code.code.size());
-  seen[begin] = true;
-  while (!work.empty()) {
-    const uint32_t at = work.back();
-    work.pop_back();
-    found.push_back(at);
-    const Instruction& in = code.code[at];
-    if (in.kind == Kind::kReturn || in.kind == Kind::kTrap || found.size() > kMost) return {};
-    const auto add = [&](uint32_t next) {
-      if (next != end && !seen[next]) work.push_back(next);
-      seen[next] = true;
-    };
-    if (in.kind == Kind::kBranch) add(static_cast<uint32_t>(in.offset));
-    if (in.kind != Kind::kBranch || in.guard != kNoSlot) add(at + 1);
-  }
-  return found;
-}
-
-bool HasEffects(const Instruction& in) {
-  return in.kind == Kind::kStore || in.kind == Kind::kAtomic || in.kind == Kind::kCall ||
-         in.kind == Kind::kFence || IsCollective(in.kind);
-}
-
-// Of a register of 32 bits that takes a number, or a part of another that a number masks: the bits
-// that may be 1. Of all else all.
-uint32_t MayBeOne(const Function& code, const Instruction& in) {
-  const bool moves = in.operation->name == "mov.u32" || in.operation->name == "mov.b32";
-  const bool masks = in.operation->name == "and.b32";
-  if (in.kind != Kind::kPlain || !(moves || masks)) return ~0u;
-  const uint32_t number = in.s[masks ? 1 : 0];
-  if (number == 0) return 0;
-  for (const auto& [slot, value] : code.constants) {
-    if (slot == number) return static_cast<uint32_t>(value);
-  }
-  return ~0u;
-}
-
 }  // namespace
 
 void Machine::RunPlain(Warp* warp, const Instruction& in, uint32_t mask) {
@@ -172,31 +130,10 @@ void Machine::RunPredicate(Warp* warp, const Instruction& in, uint32_t mask) {
 void Machine::RunCompare(Warp* warp, const Instruction& in, uint32_t mask) {
   const Operation& operation = *in.operation;
   const uint32_t dirty = (warp->dirty[in.s[0]] | warp->dirty[in.s[1]]) & mask;
-  uint32_t open = dirty != 0 ? SpreadCompare(*warp, in, dirty) : 0;
-  uint32_t bits = operation.compare(warp->Narrow(in.s[0]), warp->Narrow(in.s[1]));
-  uint32_t denied = ~bits, denied_open = open;
-  if (operation.combine != Choice::kNone) {
-    const uint32_t c = warp->Predicate(in.s[2]), open_c = warp->dirty[in.s[2]];
-    const auto combine = [&](uint32_t value, uint32_t* value_open) {
-      switch (operation.combine) {
-        case Choice::kAnd:
-          *value_open = (*value_open & (c | open_c)) | (open_c & (value | *value_open));
-          return value & c;
-        case Choice::kOr:
-          *value_open = (*value_open & (~c | open_c)) | (open_c & (~value | *value_open));
-          return value | c;
-        default: *value_open |= open_c; return value ^ c;
-      }
-    };
-    bits = combine(bits, &open);
-    denied = combine(denied, &denied_open);
-  }
-  warp->SetPredicate(in.d[0], bits, mask);
+  const uint32_t open = dirty != 0 ? SpreadCompare(*warp, in, dirty) : 0;
+  warp->SetPredicate(in.d[0], operation.compare(warp->Narrow(in.s[0]), warp->Narrow(in.s[1])),
+                     mask);
   warp->dirty[in.d[0]] = (warp->dirty[in.d[0]] & ~mask) | (open & mask);
-  if (in.has_second) {
-    warp->SetPredicate(in.d[1], denied, mask);
-    warp->dirty[in.d[1]] = (warp->dirty[in.d[1]] & ~mask) | (denied_open & mask);
-  }
 }
 
 // The lanes whose comparison depends on unwritten bits.
@@ -252,31 +189,18 @@ void Machine::RunSelect(Warp* warp, const Instruction& in, uint32_t mask) {
 
 void Machine::RunSpecial(Warp* warp, const Instruction& in, uint32_t mask) {
   const auto which = static_cast<Special>(in.offset);
-  const Dim& block = launch_.block;
   uint32_t* d = warp->Narrow(in.d[0]);
   ForLanes(mask, [&](uint32_t lane) {
     const uint32_t thread = warp->index * kLanes + lane;
-    const uint32_t lower = (1u << lane) - 1;
     switch (which) {
-      case Special::kTidX: d[lane] = thread % block.x; break;
-      case Special::kTidY: d[lane] = thread / block.x % block.y; break;
-      case Special::kTidZ: d[lane] = thread / block.x / block.y; break;
-      case Special::kNtidX: d[lane] = block.x; break;
-      case Special::kNtidY: d[lane] = block.y; break;
-      case Special::kNtidZ: d[lane] = block.z; break;
-      case Special::kCtaidX: d[lane] = block_->index.x; break;
-      case Special::kCtaidY: d[lane] = block_->index.y; break;
-      case Special::kCtaidZ: d[lane] = block_->index.z; break;
-      case Special::kNctaidX: d[lane] = launch_.grid.x; break;
-      case Special::kNctaidY: d[lane] = launch_.grid.y; break;
-      case Special::kNctaidZ: d[lane] = launch_.grid.z; break;
+      case Special::kTidX: d[lane] = thread % launch_.width; break;
+      case Special::kTidY: d[lane] = thread / launch_.width; break;
+      case Special::kNtidX: d[lane] = launch_.width; break;
+      case Special::kNtidY: d[lane] = launch_.height; break;
+      case Special::kCtaidX: d[lane] = block_->number; break;
+      case Special::kNctaidX: d[lane] = launch_.blocks; break;
       case Special::kLaneId: d[lane] = lane; break;
-      case Special::kWarpId: d[lane] = warp->index; break;
-      case Special::kMaskEq: d[lane] = 1u << lane; break;
-      case Special::kMaskLt: d[lane] = lower; break;
-      case Special::kMaskLe: d[lane] = lower | 1u << lane; break;
-      case Special::kMaskGe: d[lane] = ~lower; break;
-      case Special::kMaskGt: d[lane] = ~lower & ~(1u << lane); break;
+      case Special::kMaskLt: d[lane] = (1u << lane) - 1; break;
     }
   });
   warp->dirty[in.d[0]] &= ~mask;
@@ -310,70 +234,6 @@ void Machine::RunUnpack(Warp* warp, const Instruction& in, uint32_t mask) {
       warp->SetUnknown(in.d[i], wide, lane, unknown >> bits * i & TypeMask(bits));
     }
   });
-}
-
-const Machine::Region& Machine::RegionOf(uint32_t branch) {
-  const auto [entry, is_new] = regions_.try_emplace(branch);
-  Region& region = entry->second;
-  if (!is_new) return region;
-  const bool is_branch = code_->code[branch].kind == Kind::kBranch;
-  std::vector<uint32_t> inside = {branch};
-  region.end = branch + 1;
-  if (is_branch) {
-    constexpr uint32_t kFarthest = 4000;  // instructions
-    inside.clear();
-    std::vector<uint32_t> ends = {branch + 1};
-    const auto size = static_cast<uint32_t>(code_->code.size());
-    for (uint32_t at = branch + 2; at < size && at < branch + kFarthest; ++at) {
-      if (code_->code[at].begins_block) ends.push_back(at);
-    }
-    for (size_t i = 0; i < ends.size() && inside.empty(); ++i) {
-      region.end = ends[i];
-      inside = PathsTo(*code_, branch, ends[i]);
-    }
-  }
-  region.is_pure = !inside.empty();
-  for (uint32_t at : inside) {
-    const Instruction& in = code_->code[at];
-    region.is_pure = region.is_pure && !HasEffects(in);
-    const bool is_vector = in.kind == Kind::kLoad || in.kind == Kind::kUnpack;
-    for (uint32_t i = 0; i < (is_vector ? in.vector : 1u) && in.d[i] >= 2; ++i) {
-      const bool wide = is_vector || in.kind == Kind::kPack ? (in.wide >> i & 1) != 0
-                                                            : in.operation->d_bits == 64;
-      region.slots.push_back({in.d[i], is_vector ? ~0u : MayBeOne(*code_, in)});
-      if (wide) region.slots.push_back({in.d[i] + 1, ~0u});
-    }
-    if (in.has_second) region.slots.push_back({in.d[1], ~0u});
-  }
-  return region;
-}
-
-// Of lanes whose guard depends on what nobody has written: if both ways only compute, what they
-// compute is unknown, and the lanes go on where the ways meet. Else it is reported. Returns the
-// lanes that have gone on.
-uint32_t Machine::LeaveBranch(Warp* warp, uint32_t at, uint32_t lanes) {
-  const Region& region = RegionOf(at);
-  const Instruction& in = code_->code[at];
-  if (!region.is_pure) {
-    const auto lane = static_cast<uint32_t>(__builtin_ctz(lanes));
-    Report(in, "a branch that depends on what nobody has written", Who(*warp, lane));
-    warp->dirty[in.guard] &= ~lanes;
-    return 0;
-  }
-  for (const auto& [slot, bits] : region.slots) {
-    if (bits == ~0u) {
-      warp->dirty[slot] |= lanes;
-      warp->partly[slot] &= ~lanes;
-      continue;
-    }
-    // Or it keeps its value. Other bits are 0 both ways.
-    ForLanes(lanes, [&, slot = slot, bits = bits](uint32_t lane) {
-      const uint64_t before = warp->Narrow(slot)[lane] | warp->Unknown(slot, false, lane);
-      warp->SetUnknown(slot, false, lane, bits | before);
-    });
-  }
-  ForLanes(lanes, [&](uint32_t lane) { warp->at[lane] = region.end; });
-  return lanes;
 }
 
 // Only shared and local memory have generic addresses other than their own.

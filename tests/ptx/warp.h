@@ -31,12 +31,8 @@ struct Warp {
   uint32_t at_barrier = 0;
   uint32_t index = 0;
 
-  // Happens-before: a lane's accesses up to `seen[lane][other]` of another are done for it.
-  uint32_t epoch = 1;      // the newest of the warp
-  uint32_t all_seen = 0;   // by all lanes of all lanes
-  uint32_t barrier_epoch = 0;  // at the block's last barrier
-  std::array<uint32_t, kLanes> epochs = {};
-  std::array<std::array<uint32_t, kLanes>, kLanes> seen = {};
+  // Barriers of the warp so far, and those before the block's last one.
+  uint32_t epoch = 1, barrier_epoch = 0;
 
   void MakeRoom(uint32_t slots) {
     for (Values* one : {&values, &unknown}) {
@@ -96,7 +92,6 @@ struct Warp {
 
 struct BlockState {
   uint32_t number = 0;
-  Dim index;
   uint32_t first_thread = 0;  // of the launch
   uint32_t barriers = 1;
   std::vector<uint8_t> shared, shared_undefined;
