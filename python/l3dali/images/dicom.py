@@ -1,0 +1,88 @@
+"""DICOM files, read by pydicom: the samples as stored, and how to show them."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from l3dali.images.headers import Header, ImageError
+from l3dali.images.picture import Picture
+from l3dali.metadata import DICOM
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from typing import Any
+
+    import pydicom
+
+# None of these names a patient.
+_KEPT = ("RescaleSlope", "RescaleIntercept", "WindowCenter", "WindowWidth", "PixelSpacing")
+
+
+def read_dicom_header(data: bytes) -> Header:
+    """Size of the image in a DICOM file.
+
+    Raises:
+        ImageError: the file holds no image, several frames, a video, or samples that are not of 8
+            to 16 bits.
+    """
+    dataset = _dataset(data, stop_before_pixels=True)
+    if "Rows" not in dataset or "Columns" not in dataset:
+        raise ImageError("a DICOM file without an image")
+    frames = int(dataset.get("NumberOfFrames") or 1)
+    syntax = dataset.file_meta.TransferSyntaxUID.name
+    if frames != 1 or "MPEG" in syntax or "HEVC" in syntax:
+        what = f"a DICOM file of {frames} frames" if frames != 1 else "a video in a DICOM file"
+        raise ImageError(f"{what}; L3 holds single images")
+    bits = dataset.BitsAllocated
+    if bits not in (8, 16):
+        raise ImageError(f"DICOM samples of {bits} bits; those of 8 and 16 are read")
+    is_palette = dataset.PhotometricInterpretation == "PALETTE COLOR"
+    channels = 4 if is_palette else dataset.SamplesPerPixel
+    raw = dataset.Rows * dataset.Columns * channels * (2 if is_palette else bits // 8)
+    return Header("dicom", dataset.Columns, dataset.Rows, raw, 4 * raw)
+
+
+def read_dicom(data: bytes, palette: str, tags: Collection[str]) -> Picture:
+    """The samples as pydicom gives them: not rescaled, YCbCr as RGB.
+
+    Args:
+        data: the bytes of the file.
+        palette: "rgb" makes colours of palettes.
+        tags: keywords of data elements to keep, beside those that say how to show the samples.
+
+    Raises:
+        ImageError: a palette that cannot be kept.
+        Exception: what pydicom and its plugins raise for damaged files.
+    """
+    from pydicom.pixels import apply_color_lut
+
+    dataset = _dataset(data)
+    pixels = dataset.pixel_array
+    is_palette = dataset.PhotometricInterpretation == "PALETTE COLOR"
+    if is_palette:
+        if palette == "index":
+            raise ImageError("the palette of a DICOM file cannot be kept; make colours of it")
+        pixels = apply_color_lut(pixels, dataset)
+    kept = {name: _plain(dataset.get(name)) for name in (*_KEPT, *tags) if dataset.get(name)}
+    stored = dataset.PhotometricInterpretation
+    kept["PhotometricInterpretation"] = "RGB" if pixels.ndim == 3 else stored
+    profile = dataset.get("ICCProfile")
+    return Picture(pixels, icc=profile, metadata={DICOM: kept}, expanded=is_palette)
+
+
+def _dataset(data: bytes, *, stop_before_pixels: bool = False) -> pydicom.FileDataset:
+    try:
+        from pydicom import dcmread
+    except ImportError:
+        raise ImageError("a DICOM file; pip install 'l3dali[dicom]' to read it") from None
+    return dcmread(io.BytesIO(data), stop_before_pixels=stop_before_pixels)
+
+
+def _plain(value: Any) -> Any:
+    """A value of a data element in types of JSON; of those without one, its text."""
+    if isinstance(value, (int, float)):
+        return value
+    if not isinstance(value, str) and hasattr(value, "__iter__"):
+        return [_plain(each) for each in value]
+    return str(value)

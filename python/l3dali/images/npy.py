@@ -1,0 +1,55 @@
+"""Images in `.npy` files, read by NumPy without pickles."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from l3dali.codec import SAMPLE_SCALARS, as_hwc, has_channels_first, unsupported_samples
+from l3dali.images.headers import Header, ImageError
+from l3dali.images.picture import Picture
+
+if TYPE_CHECKING:
+    from l3dali.codec import Layout
+
+
+def read_npy_header(data: bytes) -> Header:
+    """Size of the array; of three axes, the shape says which is that of the channels.
+
+    Raises:
+        ImageError: the array is no image: another dtype, or not two or three axes.
+        ValueError: the file is damaged.
+    """
+    file = io.BytesIO(data)
+    is_first = np.lib.format.read_magic(file) == (1, 0)
+    read = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    if dtype.type not in SAMPLE_SCALARS:
+        raise ImageError(unsupported_samples(dtype))
+    if len(shape) not in (2, 3):
+        raise ImageError(f"an array of shape {shape}; images have two or three axes")
+    if len(shape) == 3 and has_channels_first(shape):
+        shape = (*shape[1:], shape[0])
+    height, width, channels = (*shape, 1)[:3]
+    raw = height * width * channels * dtype.itemsize
+    return Header("npy", width, height, raw, 3 * raw, max(1, -(-channels // 4)))
+
+
+def read_npy(data: bytes, layout: Layout | None) -> Picture:
+    """The array as an image.
+
+    Args:
+        data: the bytes of the file.
+        layout: as in `encode`.
+
+    Raises:
+        ImageError: the array is no image, or looks like another layout.
+        ValueError: the file is damaged.
+    """
+    array = np.load(io.BytesIO(data), allow_pickle=False)
+    try:
+        return Picture(as_hwc(array, layout), has_alpha=False)
+    except (TypeError, ValueError) as error:
+        raise ImageError(str(error)) from None
