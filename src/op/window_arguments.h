@@ -195,9 +195,8 @@ class SliceArguments {
     }
   }
 
-  // No indices mean both axes.
   static std::vector<Axis> MakeAxes(const std::vector<int>& indices) {
-    if (indices.empty()) return {Axis::kVertical, Axis::kHorizontal};
+    DALI_ENFORCE(!indices.empty(), "`axes` names no axis: it has one or two numbers.");
     std::vector<Axis> axes;
     for (const int index : indices) {
       DALI_ENFORCE(index >= -2 && index < 2,

@@ -41,10 +41,8 @@ Region Trim(const Region& region, const Size& image) {
 
 bool CropExtent(int64_t image_px, float crop_px, float position, Rounding rounding,
                 Extent* extent) {
-  if (!(std::abs(crop_px) <= static_cast<float>(std::numeric_limits<int32_t>::max()))) {
-    return false;
-  }
-  const int64_t size_px = static_cast<int64_t>(crop_px);
+  if (std::abs(crop_px) > static_cast<float>(std::numeric_limits<int32_t>::max())) return false;
+  const int64_t size_px = std::isnan(crop_px) ? 0 : static_cast<int64_t>(crop_px);
   if (size_px <= 0) {
     *extent = {0, image_px};
     return true;

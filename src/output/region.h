@@ -28,8 +28,8 @@ Region Trim(const Region& region, const Size& image);
 enum class Rounding { kNearest, kTruncate };
 
 // `crop_px`, without its fraction, at `position` between the image's begin (0) and its end
-// (1). A crop of 0 pixels or less is the whole axis, wherever it lies. False if a number is
-// none or out of range.
+// (1). A crop of 0 pixels or less, or of NaN, is the whole axis, as in DALI. False if a
+// number is out of range.
 bool CropExtent(int64_t image_px, float crop_px, float position, Rounding rounding, Extent* extent);
 
 // An argument of a slice along an axis.

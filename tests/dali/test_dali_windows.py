@@ -342,6 +342,8 @@ ODD_CROPS: list[dict[str, Any]] = [
     {"crop": (50, 70), "crop_pos_x": 7.0},
     {"crop": (0, 0)},
     {"crop": (-5, 10)},
+    {"crop": (NAN, 10)},
+    {"crop_w": 10.0, "crop_h": NAN, "crop_pos_y": 0.3},
     {"crop": (20,)},
     {"crop": (20, 30, 3)},
     {"crop": (20.9, 30.9)},
@@ -366,6 +368,7 @@ ODD_SLICES: list[dict[str, Any]] = [
     {"start": (3, 4), "end": (5, 6), "shape": (3, 3)},
     {"start": (3, 4), "rel_start": (0.1, 0.1)},
     {"start": (3,), "end": (9,), "axes": (2,)},
+    {"start": (3, 4), "end": (9, 9), "axes": ()},
     {"start": (3,), "end": (9,), "axes": (-3,)},
     {"start": (3, 4), "end": (9, 9), "axes": (0, 0)},
     {"start": (0,), "end": (2,), "axis_names": "C"},
@@ -442,10 +445,8 @@ def test_odd_arguments(device: str, name: str, inputs: list[Any], fixed: dict[st
 @pytest.mark.parametrize(
     "fixed",
     [
-        {"crop": (NAN, 10)},
         {"crop": (1e10, 10)},
         {"crop": (10, -INF)},
-        {"crop_w": 10.0, "crop_h": NAN},
     ],
     ids=str,
 )
@@ -514,7 +515,7 @@ def test_hostile_windows(device: str) -> None:
         theirs = verdict(COUNTERPARTS[name], pair, device, *arguments)
         ours = verdict(name, pair, device, *arguments)
         # DALI converts a side of a crop that no integer holds to some integer.
-        wild_side = name == "decode_crop" and not (np.abs(shape) < 2**31).all()
+        wild_side = name == "decode_crop" and (np.abs(shape) >= 2**31).any()
         refuses = isinstance(theirs, RuntimeError) or wild_side
         assert isinstance(ours, RuntimeError) == refuses, arguments
         if refuses:
