@@ -72,7 +72,7 @@ def as_hwc(image: npt.ArrayLike, layout: Layout | None) -> Image:
         array = array[:, :, np.newaxis]
     elif array.ndim == 3 and layout == "CHW":
         array = np.moveaxis(array, 0, 2)
-    elif array.ndim == 3 and layout is None and _has_channels_first(array.shape):
+    elif array.ndim == 3 and layout is None and has_channels_first(array.shape):
         raise ValueError(
             f"shape {array.shape} looks like {array.shape[0]} channels first: layout='CHW' takes "
             f"it so, and layout='HWC' as {array.shape[0]} rows with {array.shape[2]} channels"
@@ -105,7 +105,7 @@ def row_major(image: Image) -> Image:
     return copy
 
 
-def _has_channels_first(shape: tuple[int, ...]) -> bool:
+def has_channels_first(shape: tuple[int, ...]) -> bool:
     return shape[0] in (3, 4) and min(shape[1:]) >= _LARGE_SIDE
 
 

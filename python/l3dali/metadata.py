@@ -98,6 +98,7 @@ def _plain(value: Any, levels: int) -> Any:
 
 TIFF = "tiff"  # the pair that holds them
 PNG = "png"  # that of chunks of PNG files
+DICOM = "dicom"  # that of data elements of DICOM files, by keyword
 FLOATS = "floats"  # "float16" or "float32": what the samples are the bits of
 PNG_RESOLUTION = b"pHYs"
 _PHYS_BYTES = 9
@@ -211,7 +212,10 @@ def without_geometry(metadata: Mapping[str, Any] | None) -> dict[str, Any] | Non
         tags = {code: entry for code, entry in tags.items() if code not in gone}
     if isinstance(chunks := rest.pop(PNG, None), list):
         chunks = [chunk for chunk in chunks if chunk[0] != PNG_RESOLUTION.decode()]
-    return rest | {name: value for name, value in ((TIFF, tags), (PNG, chunks)) if value} or None
+    if isinstance(elements := rest.pop(DICOM, None), Mapping):
+        elements = {name: value for name, value in elements.items() if name != "PixelSpacing"}
+    kept = ((TIFF, tags), (PNG, chunks), (DICOM, elements))
+    return rest | {name: value for name, value in kept if value} or None
 
 
 def of_channels(

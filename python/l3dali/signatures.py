@@ -24,7 +24,10 @@ SIGNATURES: dict[str, tuple[bytes, ...]] = {
     "bmp": (b"BM",),
     "tiff": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
     "netpbm": _NETPBM,
+    "npy": (b"\x93NUMPY",),
 }
+_DICOM = b"DICM"
+HEAD_BYTES = 132  # enough for `format_of`
 _SHORT_SIGNATURES = (b"BM", JPEGXL_CODESTREAM, *_NETPBM)
 # More of headers that begin with these: of BMP what is reserved, and a size; sizes or words of
 # netpbm. Lists of points in text may begin as netpbm in digits.
@@ -38,6 +41,8 @@ _NAMES = {
     "bmp": "BMP",
     "tiff": "TIFF",
     "netpbm": "netpbm",
+    "npy": "NumPy",
+    "dicom": "DICOM",
 }
 # Of formats that nothing here reads.
 _NOT_READ = {"GIF": (b"GIF87a", b"GIF89a"), "OpenEXR": (b"v/1\x01",)}
@@ -51,10 +56,12 @@ _BRANDS_NOT_READ = {
 
 
 def format_of(data: bytes) -> tuple[str, bool]:
-    """The format, such as "png", "l3" or "", that 16 bytes of a file show, and whether surely so.
+    """The format, such as "png", "l3" or "", that `HEAD_BYTES` show, and whether surely so.
 
     Not sure are signatures so short that other data may begin so.
     """
+    if data[128:HEAD_BYTES] == _DICOM:  # behind anything, such as the beginning of a TIFF
+        return "dicom", True
     if data.startswith(_RIFF) and data[8:12] != b"WEBP":
         return "", False
     for name, signatures in SIGNATURES.items():
@@ -87,7 +94,7 @@ def remedy_for_other(data: bytes) -> str:
 
 READ_SUFFIXES = frozenset(
     {".png", ".tif", ".tiff", ".jpg", ".jpeg", ".webp", ".bmp", ".jxl", ".jp2", ".j2k"}
-    | {".pbm", ".pgm", ".ppm", ".pnm", ".pam"}
+    | {".pbm", ".pgm", ".ppm", ".pnm", ".pam", ".npy", ".dcm"}
 )
 IMAGE_SUFFIXES = READ_SUFFIXES | {".avif", ".exr", ".gif", ".heic", ".heif", ".ico", ".tga"}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from l3dali.images.headers import ImageError
 
 pydicom = pytest.importorskip("pydicom")
 pytest.importorskip("gdcm")
-pytest.importorskip("openjpeg")
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -26,7 +24,7 @@ FOLDER = Path(pydicom.__file__).parent / "data" / "test_files"
 # byte orders, deflated, RLE, JPEG, JPEG lossless, JPEG-LS and JPEG 2000.
 READ = [
     *("693_J2KI", "CT_small", "ExplVR_BigEnd", "GDCMJ2K_TextGBR", "J2K_pixelrep_mismatch"),
-    *("JPEG2000", "JPEG2000-embedded-sequence-delimiter", "JPEGLSNearLossless_08"),
+    *("JPEG2000", "JPEGLSNearLossless_08"),
     *("JPEGLSNearLossless_16", "MR_small", "MR_small_RLE", "MR_small_bigendian"),
     *("MR_small_implicit", "MR_small_jp2klossless", "MR_small_jpeg_ls_lossless"),
     *("MR_small_padded", "SC_jpeg_no_color_transform", "SC_rgb_dcmtk_+eb+cy+s2", "SC_rgb_gdcm_KY"),
@@ -55,14 +53,14 @@ def test_samples_are_those_of_pydicom(name: str) -> None:
     data = bytes_of(name)
     encoded = l3dali.transcode(data)
     decoded, want = l3dali.decode(encoded), right(data)
-    assert decoded.dtype == want.dtype
+    assert decoded.dtype == want.dtype.newbyteorder("=")
     np.testing.assert_array_equal(decoded, want)
     kept = l3dali.info(encoded).metadata["dicom"]
     assert kept.keys() <= KEPT | {"PhotometricInterpretation"}
     dataset = pydicom.dcmread(io.BytesIO(data))
     for keyword in KEPT & kept.keys():
         assert np.array_equal(kept[keyword], np.array(dataset[keyword].value, float)), keyword
-    assert KEPT & kept.keys() == {keyword for keyword in KEPT if dataset.get(keyword)}
+    assert KEPT & kept.keys() == {name for name in KEPT if dataset.get(name) not in (None, "")}
     stored = dataset.PhotometricInterpretation
     assert kept["PhotometricInterpretation"] == (stored if want.ndim == 2 else "RGB")
 
@@ -112,7 +110,7 @@ def test_nothing_names_a_patient() -> None:
         ("liver_1frame", "samples of 1 bits"),
         ("rtplan", "without an image"),
         ("MR_truncated", "the file ends too early"),
-        ("JPGExtended", "cannot be read"),
+        ("JPGExtended", "no plugin of pydicom decodes its JPEG Extended"),
     ],
 )
 def test_other_files_get_a_sentence(name: str, message: str) -> None:
@@ -179,11 +177,3 @@ def test_int16_through_dali() -> None:
     (batch,) = pipeline().run()
     for at, name in enumerate(names):
         np.testing.assert_array_equal(np.array(batch.at(at))[..., 0], right(bytes_of(name)))
-
-
-def test_verify_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a.dcm").write_bytes(bytes_of("CT_small"))
-    assert main(["encode", str(tmp_path / "a.dcm")]) == 0
-    capsys.readouterr()
-    assert main(["info", "--json", str(tmp_path / "a.l3")]) == 0
-    assert json.loads(capsys.readouterr().out)["metadata"]["dicom"]["RescaleIntercept"] == -1024

@@ -52,19 +52,28 @@ def read_dicom(data: bytes, palette: str, tags: Collection[str]) -> Picture:
         tags: keywords of data elements to keep, beside those that say how to show the samples.
 
     Raises:
-        ImageError: a palette that cannot be kept.
+        ImageError: a palette that cannot be kept, or an unknown keyword.
         Exception: what pydicom and its plugins raise for damaged files.
     """
+    from pydicom.datadict import tag_for_keyword
     from pydicom.pixels import apply_color_lut
 
+    for name in tags:
+        if tag_for_keyword(name) is None:
+            raise ImageError(f"{name!r} is no keyword of DICOM, such as 'SliceThickness'")
     dataset = _dataset(data)
-    pixels = dataset.pixel_array
+    try:
+        pixels = dataset.pixel_array
+    except (NotImplementedError, RuntimeError) as error:
+        syntax = dataset.file_meta.TransferSyntaxUID.name
+        raise ImageError(f"cannot be read: no plugin of pydicom decodes its {syntax}") from error
     is_palette = dataset.PhotometricInterpretation == "PALETTE COLOR"
     if is_palette:
         if palette == "index":
             raise ImageError("the palette of a DICOM file cannot be kept; make colours of it")
         pixels = apply_color_lut(pixels, dataset)
-    kept = {name: _plain(dataset.get(name)) for name in (*_KEPT, *tags) if dataset.get(name)}
+    values = {name: dataset.get(name) for name in (*_KEPT, *tags)}
+    kept = {name: _plain(value) for name, value in values.items() if value not in (None, "")}
     stored = dataset.PhotometricInterpretation
     kept["PhotometricInterpretation"] = "RGB" if pixels.ndim == 3 else stored
     profile = dataset.get("ICCProfile")

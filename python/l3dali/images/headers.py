@@ -34,7 +34,7 @@ __all__ = ["MAX_METADATA_BYTES", "Format", "Header", "ImageError", "read_header"
 MAX_CHANNELS = 4
 MAX_TIFF_CHANNELS = 4096
 
-Format = Literal["png", "jpeg", "webp", "bmp", "tiff", "netpbm", "jpegxl", "jpeg2000"]
+Format = Literal["png", "jpeg", "webp", "bmp", "tiff", "netpbm", "jpegxl", "jpeg2000", "npy", "dicom"]
 
 
 class ImageError(ValueError):
@@ -129,7 +129,7 @@ ENDS_TOO_EARLY = "cannot be read: the file ends too early"
 # As libpng, struct, Pillow, NumPy, tifffile and netpbmfile say it.
 _TOO_EARLY = re.compile(
     r"input stream too small|requires a buffer|image file is truncated|smaller than requested"
-    r"|failed to read \d+ bytes|cannot reshape array"
+    r"|failed to read \d+ bytes|cannot reshape array|EOF: reading|data is less than expected"
 )
 
 
@@ -486,6 +486,18 @@ def _check_strips(data: bytes, page: tifffile.TiffPage) -> None:
         raise ImageError("a damaged TIFF: its pixels are there, and not listed")
 
 
+def _read_npy(data: bytes) -> Header:
+    from l3dali.images.npy import read_npy_header
+
+    return read_npy_header(data)
+
+
+def _read_dicom(data: bytes) -> Header:
+    from l3dali.images.dicom import read_dicom_header
+
+    return read_dicom_header(data)
+
+
 _READERS: dict[str, Callable[[bytes], Header]] = {
     "png": _read_png,
     "jpeg": _read_jpeg,
@@ -495,4 +507,6 @@ _READERS: dict[str, Callable[[bytes], Header]] = {
     "bmp": _read_bmp,
     "tiff": _read_tiff,
     "netpbm": _read_netpbm,
+    "npy": _read_npy,
+    "dicom": _read_dicom,
 }

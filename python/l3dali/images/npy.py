@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from l3dali.codec import SAMPLE_SCALARS, as_hwc, has_channels_first, unsupported_samples
+from l3dali.arguments import SAMPLE_SCALARS, as_hwc, has_channels_first, unsupported_samples
 from l3dali.images.headers import Header, ImageError
 from l3dali.images.picture import Picture
 
 if TYPE_CHECKING:
-    from l3dali.codec import Layout
+    from l3dali.arguments import Layout
 
 
 def read_npy_header(data: bytes) -> Header:
@@ -50,6 +50,6 @@ def read_npy(data: bytes, layout: Layout | None) -> Picture:
     """
     array = np.load(io.BytesIO(data), allow_pickle=False)
     try:
-        return Picture(as_hwc(array, layout), has_alpha=False)
+        return Picture(as_hwc(array, layout))
     except (TypeError, ValueError) as error:
         raise ImageError(str(error)) from None

@@ -38,6 +38,8 @@ from l3dali.images.headers import (
     read_header,
     unreadable,
 )
+from l3dali.images.dicom import read_dicom
+from l3dali.images.npy import read_npy
 from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP, Palette, Picture
 from l3dali.images.tiff_directories import damaged_tags, descriptive_exif, entries_at
 from l3dali.metadata import (
@@ -64,19 +66,21 @@ from l3dali.signatures import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from typing import Any
 
     import PIL.Image
     import tifffile
 
+    from l3dali.arguments import Layout
     from l3dali.codec import Image
     from l3dali.images.headers import Format, Header
     from l3dali.images.tiff_directories import Entries
 
 __all__ = ["IMAGE_SUFFIXES", "READ_SUFFIXES", "read_picture", "unread_images"]
 
-logging.getLogger("imagecodecs").addHandler(logging.NullHandler())  # else it warns on stderr
+for _library in ("imagecodecs", "pydicom"):  # else they log to stderr
+    logging.getLogger(_library).addHandler(logging.NullHandler())
 
 
 def read_picture(
@@ -89,6 +93,8 @@ def read_picture(
     max_pixels: int = DEFAULT_MAX_PIXELS,
     keep_text: bool = False,
     refuse_labels: bool = False,
+    layout: Layout | None = None,
+    dicom_tags: Collection[str] = (),
     header: Header | None = None,
 ) -> Picture:
     """Reads an image file of any known format; its content says which.
@@ -105,6 +111,8 @@ def read_picture(
         keep_text: keep text and resolution of a PNG, in `metadata`.
         refuse_labels: refuse to make an image smaller that looks like a label map, gray or of a
             palette, where nothing says that it is one.
+        layout: as in `transcode`.
+        dicom_tags: as in `transcode`.
         header: what `read_header` has given for the file; None reads it here.
 
     Raises:
@@ -124,7 +132,13 @@ def read_picture(
     header = header or read_header(data)
     header.check_pixels(max_pixels)
     try:
-        picture = _READERS[header.format](data, "index" if labels else palette)
+        palette = "index" if labels else palette
+        if header.format == "npy":
+            picture = read_npy(data, layout)
+        elif header.format == "dicom":
+            picture = read_dicom(data, palette, dicom_tags)
+        else:
+            picture = _READERS[header.format](data, palette)
         if keep_text and header.format == "png":
             picture = replace(picture, metadata=metadata_of_png(_png_texts(data)))
         _check_metadata(picture)

@@ -16,7 +16,7 @@ from l3dali.images.reading import read_picture
 from l3dali.metadata import extra_samples, of_channels, png_of_metadata, tiff_of_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from typing import Any
 
     from typing_extensions import Buffer
@@ -38,6 +38,8 @@ def transcode(
     labels: bool = False,
     orient: bool = False,
     max_side: int | None = None,
+    layout: codec.Layout | None = None,
+    dicom_tags: Collection[str] = (),
     max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
     coding: codec.Coding = codec.DEFAULT_CODING,
     effort: int = codec.DEFAULT_EFFORT,
@@ -54,7 +56,8 @@ def transcode(
     files is promised here, beside `max_pixels`. `l3 convert` reads such files in limited processes.
 
     Args:
-        data: the bytes of a PNG, TIFF, JPEG, WebP, BMP, netpbm, JPEG XL or JPEG 2000 file.
+        data: the bytes of a PNG, TIFF, JPEG, WebP, BMP, netpbm, JPEG XL, JPEG 2000, .npy or DICOM
+            file.
         palette: "rgb" makes colours of palette images; "index" keeps the numbers of their entries,
             and the palette; and the numbers of gray of 1, 2 or 4 bits, which "rgb" scales to 255.
         labels: samples are numbers of classes, not to be blended; includes palette="index".
@@ -62,6 +65,9 @@ def transcode(
         max_side: make larger images smaller, to that many pixels on the longer side: antialiased,
             or by the nearest pixel where samples are labels or palette entries, or a TIFF has a
             value for no data.
+        layout: of a .npy file, as in `encode`.
+        dicom_tags: keywords of further data elements of a DICOM file to keep in `metadata`, such
+            as "SliceThickness".
         max_pixels: refuse images of more, before anything is decoded; None: of more than L3 holds.
         coding: as in `encode`.
         effort: as in `encode`.
@@ -81,6 +87,8 @@ def transcode(
         labels=labels,
         orient=orient,
         max_side=max_side,
+        layout=layout,
+        dicom_tags=dicom_tags,
         max_pixels=checked_max_pixels(max_pixels),
     )
     return encode_picture(
