@@ -96,7 +96,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     source.mkdir()
     (source / "a.npy").write_bytes(npy(array))
-    assert main(["encode", str(source), "-o", str(target)]) == 1
+    assert main(["encode", str(source), "-o", str(target)]) == 2
     assert "layout" in capsys.readouterr().err
     assert main(["encode", str(source), "-o", str(target), "--layout", "CHW", "--verify"]) == 0
     decoded = l3dali.imread(target / "a.l3")
@@ -104,4 +104,4 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     compare = ["verify", str(target), "--source", str(source)]
     assert main([*compare, "--layout", "CHW"]) == 0
     (source / "a.npy").write_bytes(npy(array ^ 1))
-    assert main([*compare, "--layout", "CHW"]) == 1
+    assert main([*compare, "--layout", "CHW"]) == 2

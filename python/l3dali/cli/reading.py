@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from l3dali import codec
-from l3dali.arguments import MAX_PIXELS_RANGE
+from l3dali.arguments import LAYOUTS, MAX_PIXELS_RANGE
 from l3dali.cli.arguments import number_in, positive_number
 from l3dali.codec import DEFAULT_MAX_PIXELS
 from l3dali.datasets.convert.limits import cgroup_bytes
@@ -42,6 +42,27 @@ def add_reading_options(parser: Parser) -> None:
         help="shrink larger images to N pixels on the longer side; label maps keep their numbers",
     )
     add_max_pixels_option(parser)
+    add_format_options(parser)
+
+
+def add_format_options(parser: Parser) -> None:
+    """Adds `--layout` and `--dicom-tags`."""
+    parser.add_argument(
+        "--layout",
+        choices=LAYOUTS,
+        help="order of the axes in .npy files, where their shape does not tell",
+    )
+    parser.add_argument(
+        "--dicom-tags",
+        type=_names,
+        default=(),
+        metavar="NAMES",
+        help="keep further data elements of DICOM files, such as SliceThickness,StudyDate",
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in text.split(",") if name)
 
 
 def add_max_pixels_option(parser: Parser) -> None:
@@ -87,7 +108,8 @@ class PictureReader:
         by_pixels = _PIXEL_BYTES * header.width * header.height
         needed = max(header.read_bytes, _COPIES * header.raw_bytes, by_pixels)
         with self._budget.reserve(needed + len(data)):
-            how |= {"orient": self._options.orient, "max_side": self._options.max_side}
+            names = ("orient", "max_side", "layout", "dicom_tags")
+            how |= {name: getattr(self._options, name) for name in names}
             picture = read_picture(data, max_pixels=most, header=header, **how)
             yield picture
         with self._lock:
