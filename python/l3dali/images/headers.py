@@ -34,7 +34,9 @@ __all__ = ["MAX_METADATA_BYTES", "Format", "Header", "ImageError", "read_header"
 MAX_CHANNELS = 4
 MAX_TIFF_CHANNELS = 4096
 
-Format = Literal["png", "jpeg", "webp", "bmp", "tiff", "netpbm", "jpegxl", "jpeg2000", "npy", "dicom"]
+Format = Literal[
+    "png", "jpeg", "webp", "bmp", "tiff", "netpbm", "jpegxl", "jpeg2000", "npy", "dicom"
+]
 
 
 class ImageError(ValueError):

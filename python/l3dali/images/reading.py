@@ -20,6 +20,7 @@ import numpy as np
 
 from l3dali.arguments import SAMPLE_SCALARS, strip_exif_prefix, unsupported_samples
 from l3dali.codec import DEFAULT_MAX_PIXELS
+from l3dali.images.dicom import read_dicom
 from l3dali.images.geometry import (
     looks_like_labels,
     shrink,
@@ -38,7 +39,6 @@ from l3dali.images.headers import (
     read_header,
     unreadable,
 )
-from l3dali.images.dicom import read_dicom
 from l3dali.images.npy import read_npy
 from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP, Palette, Picture
 from l3dali.images.tiff_directories import damaged_tags, descriptive_exif, entries_at
