@@ -207,15 +207,13 @@ def png_of_metadata(metadata: Mapping[str, Any] | None) -> list[tuple[bytes, byt
 def without_geometry(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The pairs without what is not true of pixels turned or resampled, of TIFF and of PNG."""
     rest = dict(metadata or {})
+    rest.pop("spacing", None)
     if isinstance(tags := rest.pop(TIFF, None), Mapping):
         gone = {str(code) for code in _GEOMETRY_TAGS}
         tags = {code: entry for code, entry in tags.items() if code not in gone}
     if isinstance(chunks := rest.pop(PNG, None), list):
         chunks = [chunk for chunk in chunks if chunk[0] != PNG_RESOLUTION.decode()]
-    if isinstance(elements := rest.pop(DICOM, None), Mapping):
-        elements = {name: value for name, value in elements.items() if name != "PixelSpacing"}
-    kept = ((TIFF, tags), (PNG, chunks), (DICOM, elements))
-    return rest | {name: value for name, value in kept if value} or None
+    return rest | {name: value for name, value in ((TIFF, tags), (PNG, chunks)) if value} or None
 
 
 def of_channels(

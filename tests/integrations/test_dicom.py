@@ -33,11 +33,26 @@ READ = [
     *("SC_ybr_full_422_uncompressed", "examples_jpeg2k", "examples_overlay", "examples_palette"),
     *("examples_rgb_color", "image_dfl"),
 ]
+# Names of docs/format.md 4.1.
+NAMES = {
+    "RescaleSlope": "rescale_slope",
+    "RescaleIntercept": "rescale_intercept",
+    "PixelSpacing": "spacing",
+}
 KEPT = {"RescaleSlope", "RescaleIntercept", "WindowCenter", "WindowWidth", "PixelSpacing"}
 
 
 def bytes_of(name: str) -> bytes:
     return (FOLDER / f"{name}.dcm").read_bytes()
+
+
+def kept_of(encoded: bytes) -> dict[str, Any]:
+    """The kept data elements, by keyword."""
+    metadata = l3dali.info(encoded).metadata
+    assert metadata is not None
+    assert metadata.keys() <= {*NAMES.values(), "dicom"}
+    named = {name: metadata[key] for name, key in NAMES.items() if key in metadata}
+    return named | metadata["dicom"]
 
 
 def right(data: bytes) -> NDArray[Any]:
@@ -55,7 +70,7 @@ def test_samples_are_those_of_pydicom(name: str) -> None:
     decoded, want = l3dali.decode(encoded), right(data)
     assert decoded.dtype == want.dtype.newbyteorder("=")
     np.testing.assert_array_equal(decoded, want)
-    kept = l3dali.info(encoded).metadata["dicom"]
+    kept = kept_of(encoded)
     assert kept.keys() <= KEPT | {"PhotometricInterpretation"}
     dataset = pydicom.dcmread(io.BytesIO(data))
     for keyword in KEPT & kept.keys():
@@ -78,17 +93,25 @@ def monochrome1(**elements: Any) -> bytes:
 def test_monochrome1_is_not_inverted() -> None:
     encoded = l3dali.transcode(monochrome1())
     np.testing.assert_array_equal(l3dali.decode(encoded), right(bytes_of("CT_small")))
-    assert l3dali.info(encoded).metadata["dicom"]["PhotometricInterpretation"] == "MONOCHROME1"
+    assert kept_of(encoded)["PhotometricInterpretation"] == "MONOCHROME1"
 
 
 def test_rescale_and_windows_are_kept_and_not_applied() -> None:
-    kept = l3dali.info(
-        l3dali.transcode(monochrome1(WindowCenter=[40, 400.5], WindowWidth=[80, 2000]))
-    ).metadata["dicom"]
+    windows = {"WindowCenter": [40, 400.5], "WindowWidth": [80, 2000]}
+    kept = kept_of(l3dali.transcode(monochrome1(**windows)))
     assert kept["RescaleSlope"] == 1
     assert kept["RescaleIntercept"] == -1024
     assert kept["WindowCenter"] == [40, 400.5]
     assert kept["WindowWidth"] == [80, 2000]
+
+
+def test_a_smaller_image_has_no_spacing() -> None:
+    smaller = l3dali.transcode(monochrome1(PixelSpacing=[0.5, 0.75]), max_side=64)
+    assert "PixelSpacing" not in kept_of(smaller)
+    assert kept_of(l3dali.transcode(monochrome1(PixelSpacing=[0.5, 0.75])))["PixelSpacing"] == [
+        0.5,
+        0.75,
+    ]
 
 
 def test_nothing_names_a_patient() -> None:
@@ -98,7 +121,7 @@ def test_nothing_names_a_patient() -> None:
         assert text in data
         assert text not in encoded
     encoded = l3dali.transcode(data, dicom_tags=["PatientID", "SliceThickness"])
-    kept = l3dali.info(encoded).metadata["dicom"]
+    kept = kept_of(encoded)
     assert kept["PatientID"] == "4711"
     assert kept["SliceThickness"] == 5
     assert b"Doe" not in encoded
@@ -156,7 +179,7 @@ def test_commands(tmp_path: Path) -> None:
         (source / f"{name}.dcm").write_bytes(bytes_of(name))
     (source / "IM0001").write_bytes(bytes_of("MR_small_implicit"))
     assert main(["convert", str(source), str(target), "--dicom-tags", "SliceThickness"]) == 0
-    kept = l3dali.info((target / "CT_small.l3").read_bytes()).metadata["dicom"]
+    kept = kept_of((target / "CT_small.l3").read_bytes())
     assert kept["SliceThickness"] == 5
     assert main(["verify", str(target), "--source", str(source)]) == 0
     written = sorted(path.name for path in target.rglob("*.l3"))

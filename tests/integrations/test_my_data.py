@@ -17,6 +17,7 @@ from l3dali.cli import main
 
 imagecodecs = pytest.importorskip("imagecodecs")
 tifffile = pytest.importorskip("tifffile")
+pydicom = pytest.importorskip("pydicom")
 torch = pytest.importorskip("torch")
 pytest.importorskip("nvidia.dali")
 
@@ -58,6 +59,14 @@ def tiff(pixels: Array) -> tuple[str, bytes]:
     return "tif", file.getvalue()
 
 
+def npy(pixels: Array) -> bytes:
+    file = io.BytesIO()
+    np.save(file, pixels)
+    return file.getvalue()
+
+
+SLICE = Path(pydicom.__file__).parent / "data" / "test_files" / "CT_small.dcm"
+CT = pydicom.dcmread(SLICE).pixel_array[..., None]
 SHAPE = (40, 50)
 CLASSES = RNG.integers(0, 26, SHAPE).astype(np.uint8)
 IDS = RNG.choice(np.array([7, 24001, 26000, 26001, 33001], np.uint16), SHAPE)
@@ -80,6 +89,8 @@ DATA: dict[str, tuple[tuple[str, bytes], Array]] = {
     "RGBA": (png(RGBA), RGBA[..., :3]),
     "16-bit photographs": (png(DEEP), DEEP.astype(np.float32) / np.float32(65535)),
     "many bands": (tiff(BANDS), BANDS[..., [3, 2, 1]]),
+    "CT and MR slices (DICOM)": (("dcm", SLICE.read_bytes()), CT),
+    ".npy`, channels first": (("npy", npy(np.moveaxis(COLOURS, 2, 0))), COLOURS),
     "floats": (("l3", b""), FLOATS),
     "JPEG": (("jpg", JPEG), imagecodecs.jpeg8_decode(JPEG)),
 }

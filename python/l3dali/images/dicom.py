@@ -15,8 +15,13 @@ if TYPE_CHECKING:
 
     import pydicom
 
-# None of these names a patient.
-_KEPT = ("RescaleSlope", "RescaleIntercept", "WindowCenter", "WindowWidth", "PixelSpacing")
+# What is kept, by the names of format.md 4.1; the rest under "dicom". None of it names a patient.
+_NAMES = {
+    "RescaleSlope": "rescale_slope",
+    "RescaleIntercept": "rescale_intercept",
+    "PixelSpacing": "spacing",
+}
+_WINDOWS = ("WindowCenter", "WindowWidth")
 
 
 def read_dicom_header(data: bytes) -> Header:
@@ -72,12 +77,16 @@ def read_dicom(data: bytes, palette: str, tags: Collection[str]) -> Picture:
         if palette == "index":
             raise ImageError("the palette of a DICOM file cannot be kept; make colours of it")
         pixels = apply_color_lut(pixels, dataset)
-    values = {name: dataset.get(name) for name in (*_KEPT, *tags)}
-    kept = {name: _plain(value) for name, value in values.items() if value not in (None, "")}
+    kept = {
+        name: _plain(value)
+        for name in (*_NAMES, *_WINDOWS, *tags)
+        if (value := dataset.get(name)) not in (None, "")
+    }
+    metadata = {_NAMES[name]: kept.pop(name) for name in _NAMES if name in kept}
     stored = dataset.PhotometricInterpretation
     kept["PhotometricInterpretation"] = "RGB" if pixels.ndim == 3 else stored
     profile = dataset.get("ICCProfile")
-    return Picture(pixels, icc=profile, metadata={DICOM: kept}, expanded=is_palette)
+    return Picture(pixels, icc=profile, metadata={**metadata, DICOM: kept}, expanded=is_palette)
 
 
 def _dataset(data: bytes, *, stop_before_pixels: bool = False) -> pydicom.FileDataset:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from l3dali.arguments import Layout
     from l3dali.codec import Image
     from l3dali.images.picture import Palette
 
@@ -38,7 +39,7 @@ def transcode(
     labels: bool = False,
     orient: bool = False,
     max_side: int | None = None,
-    layout: codec.Layout | None = None,
+    layout: Layout | None = None,
     dicom_tags: Collection[str] = (),
     max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
     coding: codec.Coding = codec.DEFAULT_CODING,
