@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +106,27 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*compare, "--layout", "CHW"]) == 0
     (source / "a.npy").write_bytes(npy(array ^ 1))
     assert main([*compare, "--layout", "CHW"]) == 2
+
+
+def test_arrays_of_a_data_set(tmp_path: Path) -> None:
+    """Images become L3; other arrays, such as embeddings, stay as they are."""
+    pytest.importorskip("fsspec")
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    image, others = samples(20, 30, dtype="int16"), [np.zeros(512, np.uint8), np.zeros((4, 4))]
+    members = {"a.npy": npy(image), "b.npy": npy(others[0]), "c.npy": npy(others[1])}
+    with tarfile.open(source / "shard.tar", "w") as shard:
+        for name, data in members.items():
+            (source / name).write_bytes(data)
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            shard.addfile(member, io.BytesIO(data))
+    assert main(["convert", str(source), str(target)]) == 0
+    np.testing.assert_array_equal(l3dali.imread(target / "a.l3"), image)
+    for name in ("b.npy", "c.npy"):
+        assert (target / name).read_bytes() == members[name]
+    with tarfile.open(target / "shard.tar") as shard:
+        assert shard.getnames() == ["a.l3", "b.npy", "c.npy"]
+    assert main(["verify", str(target), "--source", str(source)]) == 0
+    assert main(["convert", str(target), str(tmp_path / "back"), "--to", "source"]) == 0
+    assert (tmp_path / "back" / "a.tif").exists()

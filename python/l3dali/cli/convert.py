@@ -14,7 +14,7 @@ from l3dali.cli.arguments import (
     new_command,
     positive_number,
 )
-from l3dali.cli.reading import add_max_pixels_option
+from l3dali.cli.reading import add_format_options, add_max_pixels_option
 
 if TYPE_CHECKING:
     from l3dali.cli.arguments import Commands
@@ -67,6 +67,7 @@ def add_command(commands: Commands) -> None:
         "default: %(default)s",
     )
     add_max_pixels_option(parser)
+    add_format_options(parser)
     parser.add_argument(
         "--remove-gone",
         action="store_true",

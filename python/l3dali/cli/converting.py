@@ -88,6 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
         max_pixels=arguments.max_pixels,
         verify=arguments.verify,
         plan=plan,
+        layout=arguments.layout,
+        dicom_tags=arguments.dicom_tags,
         worker_memory=arguments.worker_memory * 2**20,
     )
     if arguments.json_summary is not None and arguments.dry_run:

@@ -18,7 +18,7 @@ from l3dali.cli.arguments import (
 )
 from l3dali.cli.inputs import is_image_name
 from l3dali.cli.outputs import STDOUT, new_file, without_collisions, write_file
-from l3dali.cli.reading import add_max_pixels_option
+from l3dali.cli.reading import add_layout_option, add_max_pixels_option
 from l3dali.cli.report import EXIT_FAILED
 from l3dali.console import Failure, counted, print_table, say, tell_failures
 from l3dali.datasets.liquid.profile import (
@@ -83,6 +83,7 @@ def add_command(commands: Commands) -> None:
         help="images whose name ends so are label maps, as in l3 convert",
     )
     add_max_pixels_option(parser)
+    add_layout_option(parser)
     cache = "; default: a quarter of what is free"
     add_host_options(parser, "what is given is not measured", cache)
 
@@ -105,6 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
         allow_lossy=arguments.allow_lossy,
         labels=arguments.labels,
         max_pixels=arguments.max_pixels,
+        layout=arguments.layout,
         given={name: getattr(arguments, name) for name in _GIVEN},
         failures=failures,
     )

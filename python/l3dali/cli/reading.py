@@ -47,17 +47,22 @@ def add_reading_options(parser: Parser) -> None:
 
 def add_format_options(parser: Parser) -> None:
     """Adds `--layout` and `--dicom-tags`."""
-    parser.add_argument(
-        "--layout",
-        choices=LAYOUTS,
-        help="order of the axes in .npy files, where their shape does not tell",
-    )
+    add_layout_option(parser)
     parser.add_argument(
         "--dicom-tags",
         type=_names,
         default=(),
         metavar="NAMES",
         help="keep further data elements of DICOM files, such as SliceThickness,StudyDate",
+    )
+
+
+def add_layout_option(parser: Parser) -> None:
+    """Adds `--layout`."""
+    parser.add_argument(
+        "--layout",
+        choices=LAYOUTS,
+        help="order of the axes in .npy files, where their shape does not tell",
     )
 
 

@@ -37,6 +37,17 @@ def read_npy_header(data: bytes) -> Header:
     return Header("npy", width, height, raw, 3 * raw, max(1, -(-channels // 4)))
 
 
+def is_image_array(head: bytes) -> bool:
+    """Whether the array in a file that begins so is an image; unless all of its header is there."""
+    try:
+        read_npy_header(head)
+    except ImageError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
 def read_npy(data: bytes, layout: Layout | None) -> Picture:
     """The array as an image.
 

@@ -24,6 +24,7 @@ from l3dali.images.reading import read_picture
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from l3dali.datasets.convert.images import Blob, Options, Outcome
     from l3dali.images.picture import Picture
@@ -80,19 +81,19 @@ def _convert(blob: Blob, options: Options, threads: int) -> Outcome | None:
 
 def _read(data: bytes, options: Options, labels: bool) -> Picture:
     with limited(options.worker_memory, _cores()):
-        return _read_limited(options, data, labels=labels, max_pixels=options.max_pixels)
+        return _read_limited(options, data, **options.reading(labels=labels))
 
 
-def _read_limited(options: Options, data: bytes, *, labels: bool, max_pixels: int) -> Picture:
+def _read_limited(options: Options, data: bytes, **how: Any) -> Picture:
     set_clocks(CPU_SECONDS, WAIT_SECONDS)
     os.environ["TIFFFILE_NUM_THREADS"] = "1"  # Images are read side by side.
     header = read_header(data)
-    header.check_pixels(max_pixels)
+    header.check_pixels(options.max_pixels)
     size = _BASE_BYTES + _TIMES_FILE * len(data) + _TIMES_ESTIMATE * header.read_bytes
     limit_memory(max(size, options.worker_memory), _cores())
     seconds = CPU_SECONDS + header.raw_bytes // BYTES_A_SECOND
     set_clocks(seconds, max(WAIT_SECONDS, 10 * seconds))
-    picture = read_picture(data, labels=labels, max_pixels=max_pixels, header=header)
+    picture = read_picture(data, header=header, **how)
     set_clocks(0, 0)  # What follows is L3's own.
     limit_memory(None)
     return picture

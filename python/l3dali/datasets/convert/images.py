@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from l3dali.datasets.convert.choosing import JPEG, SOURCE, UNKNOWN, Seen
 from l3dali.datasets.convert.storage import new_hash
 from l3dali.images.headers import ImageError, read_header
 from l3dali.images.lossy import lossy_format
+from l3dali.images.npy import is_image_array
 from l3dali.images.reading import READ_SUFFIXES, read_picture
 from l3dali.images.transcoding import decoded_picture, encode_jpeg, encode_picture, fits_jpeg
 from l3dali.images.writing import WRITERS, floats_of, write_picture
@@ -26,6 +27,7 @@ from l3dali.signatures import format_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from l3dali.arguments import Layout
     from l3dali.codec import Image
     from l3dali.datasets.convert.choosing import Chooser
     from l3dali.images.picture import Picture
@@ -34,7 +36,6 @@ SOURCE_FORMAT = "source"  # a target: each image in the format that it came from
 _OWN = "own format"  # what `--to source` chooses, before an image is read
 TARGETS = ("l3", "png", "tif", SOURCE_FORMAT)
 ON_ERROR = ("fail", "keep", "drop")
-HEAD_BYTES = 16  # enough for `format_of`
 MOST_NAME = 1000  # characters at the end of a field's name, which each of its images gets
 
 # TIFFs in which GDAL has smaller copies, or a mask, of the image beside them: `0.tif.msk`
@@ -45,6 +46,7 @@ _WRITTEN = frozenset(suffix[1:] for suffix in WRITERS)
 _FORMATS = {
     **{"png": "png", "jpg": "jpeg", "jpeg": "jpeg", "tif": "tiff", "tiff": "tiff", "webp": "webp"},
     **{"bmp": "bmp", "jxl": "jpegxl", "jp2": "jpeg2000", "j2k": "jpeg2000"},
+    **{"npy": "npy", "dcm": "dicom"},
     **dict.fromkeys(("ppm", "pgm", "pam", "pbm", "pnm"), "netpbm"),
 }
 # Key-value pairs of results: the suffix of what an image came from, where that is not png. What has
@@ -66,6 +68,8 @@ class Options:
         max_pixels: an image of more is not decoded.
         verify: decode each result and compare it with its source.
         plan: chooses the format of each image, in place of `coding`.
+        layout: of .npy files; see `l3dali.encode`.
+        dicom_tags: see `l3dali.transcode`.
         careful: read each image in a process of its own, with limits by its header.
         worker_memory: bytes that a worker may take to read files of other formats.
     """
@@ -78,6 +82,8 @@ class Options:
     max_pixels: int = codec.DEFAULT_MAX_PIXELS
     verify: bool = True
     plan: Chooser | None = None
+    layout: Layout | None = None
+    dicom_tags: tuple[str, ...] = ()
     careful: bool = False
     worker_memory: int = 2**32
 
@@ -99,6 +105,11 @@ class Options:
         ends = set(self.labels) - patterns
         return ends, set(map(len, ends)), patterns
 
+    def reading(self, *, labels: bool) -> dict[str, Any]:
+        """The arguments of `read_picture`."""
+        names = ("max_pixels", "layout", "dicom_tags")
+        return {"labels": labels} | {name: getattr(self, name) for name in names}
+
     @cached_property
     def identity(self) -> str:
         """One text for all options that make the same results."""
@@ -113,6 +124,8 @@ class Options:
                 f"labels={labels}",
                 f"on-error={self.on_error} max-pixels={self.max_pixels}",
                 *([f"plan={self.plan.identity}"] if self.plan is not None else []),
+                *([f"layout={self.layout}"] if self.layout else []),
+                *([f"dicom-tags={','.join(self.dicom_tags)}"] if self.dicom_tags else []),
             ]
         )
 
@@ -192,6 +205,8 @@ def may_be_image(name: str, head: bytes, options: Options) -> bool:
     found = format_of(head)[0]
     if found == "tiff" and _BESIDE.search(name[-MOST_NAME:]):
         return False
+    if found == "npy" and not is_image_array(head):
+        return False
     if found and (found == "l3") == (options.to != "l3"):
         return True
     return has_image_suffix(name, options) and found not in ("l3", "png")
@@ -266,7 +281,7 @@ def convert_image(
     try:
         choice = choose_format(blob, options)
         labels = options.is_labels(*blob.names)
-        look = partial(read, blob.data, labels=labels, max_pixels=options.max_pixels)
+        look = partial(read, blob.data, **options.reading(labels=labels))
         if choice.stored_as == JPEG and lossy_format(blob.data) is not None:
             choice = choice._replace(instead=SOURCE)
         if SOURCE in (choice.stored_as, choice.instead):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from l3dali import __version__
 from l3dali.datasets.convert import tfrecord
 from l3dali.datasets.convert.images import (
-    HEAD_BYTES,
     Blob,
     Options,
     may_be_image,
@@ -34,6 +33,7 @@ from l3dali.datasets.convert.storage import (
     new_hash,
     open_folder,
 )
+from l3dali.signatures import HEAD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from l3dali.console import shortened
-from l3dali.datasets.convert.images import HEAD_BYTES, MOST_NAME, Blob, may_be_image, renamed
+from l3dali.datasets.convert.images import MOST_NAME, Blob, may_be_image, renamed
 from l3dali.datasets.convert.storage import CHUNK_BYTES
 from l3dali.errors import needs
+from l3dali.signatures import HEAD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from l3dali.datasets.convert import arrow, parquet, tar, tfrecord, zip_archive
 from l3dali.datasets.convert.children import ChildDiedError, borrowed, new_pool
-from l3dali.datasets.convert.images import HEAD_BYTES, Blob, Options, may_be_image
+from l3dali.datasets.convert.images import Blob, Options, may_be_image
 from l3dali.datasets.convert.limits import is_limited, limited, report_progress, why_ended
 from l3dali.datasets.convert.manifest import index_name
 from l3dali.datasets.convert.storage import (
@@ -21,6 +21,7 @@ from l3dali.datasets.convert.storage import (
     naming,
     open_folder,
 )
+from l3dali.signatures import HEAD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -16,8 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Literal
 
-from l3dali.datasets.convert.images import HEAD_BYTES, Blob, may_be_image, renamed
+from l3dali.datasets.convert.images import Blob, may_be_image, renamed
 from l3dali.datasets.convert.storage import CHUNK_BYTES, naming
+from l3dali.signatures import HEAD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from l3dali.console import shortened
-from l3dali.datasets.convert.images import HEAD_BYTES, MOST_NAME, Blob, may_be_image
+from l3dali.datasets.convert.images import MOST_NAME, Blob, may_be_image
 from l3dali.errors import needs
-from l3dali.signatures import format_of
+from l3dali.signatures import HEAD_BYTES, format_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

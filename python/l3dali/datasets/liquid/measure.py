@@ -52,6 +52,7 @@ from l3dali.images.transcoding import encode_jpeg, encode_picture, fits_jpeg
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from l3dali.arguments import Layout
     from l3dali.codec import Image
     from l3dali.console import Failure
     from l3dali.datasets.liquid.dataset import Candidate
@@ -75,6 +76,7 @@ def measure_profile(
     allow_lossy: bool = False,
     labels: Sequence[str] = (),
     max_pixels: int = codec.DEFAULT_MAX_PIXELS,
+    layout: Layout | None = None,
     given: Mapping[str, float | None] | None = None,
     reading: machine.Reading | None = None,
     quiet: bool = False,
@@ -90,6 +92,7 @@ def measure_profile(
         allow_lossy: JPEG of quality 95 is a candidate for 8-bit images that are not lossy.
         labels: names of label maps, as in `l3 convert`.
         max_pixels: an image of more is skipped.
+        layout: of .npy files, as in `l3 convert`.
         given: numbers that are known and not measured: `cores`, `disk`, `network`, `upload` (bytes
             a second; infinity: unlimited), `gpu_cache` (bytes; 0: none), `train_rate` (images a
             second of the training step).
@@ -105,7 +108,7 @@ def measure_profile(
         raise UsageError("samples and seconds are numbers above 0")
     known = dict(given or {})
     rng = np.random.default_rng(seed)
-    options = Options(labels=tuple(labels), max_pixels=max_pixels)
+    options = Options(labels=tuple(labels), max_pixels=max_pixels, layout=layout)
     found = open_dataset(sources, options, samples=samples, seconds=_LOOKING * seconds, rng=rng)
     notes = list(found.notes)
     if failures is not None:
