@@ -52,7 +52,8 @@ def kept_of(encoded: bytes) -> dict[str, Any]:
     assert metadata is not None
     assert metadata.keys() <= {*NAMES.values(), "dicom", "source_suffix"}
     named = {name: metadata[key] for name, key in NAMES.items() if key in metadata}
-    return named | metadata["dicom"]
+    named.update(metadata["dicom"])
+    return named
 
 
 def right(data: bytes) -> NDArray[Any]:

@@ -113,8 +113,12 @@ def test_arrays_of_a_data_set(tmp_path: Path) -> None:
     pytest.importorskip("fsspec")
     source, target = tmp_path / "in", tmp_path / "out"
     source.mkdir()
-    image, others = samples(20, 30, dtype="int16"), [np.zeros(512, np.uint8), np.zeros((4, 4))]
-    members = {"a.npy": npy(image), "b.npy": npy(others[0]), "c.npy": npy(others[1])}
+    image = samples(20, 30, dtype="int16")
+    members = {
+        "a.npy": npy(image),
+        "b.npy": npy(np.zeros(512, np.uint8)),
+        "c.npy": npy(np.zeros((4, 4))),
+    }
     with tarfile.open(source / "shard.tar", "w") as shard:
         for name, data in members.items():
             (source / name).write_bytes(data)
