@@ -106,7 +106,7 @@ def _steps(
     sanitizer = ["compute-sanitizer", "--error-exitcode=1"]
     images = write_l3(data, _BUILD / "gpu_images")
     packed = [path for path in images if path.name.endswith(".packed.l3")]
-    package = ("PIL", "imagecodecs", "netpbmfile", "nvidia.dali", "rich", "tifffile")
+    package = ("PIL", "imagecodecs", "netpbmfile", "nvidia.dali", "tifffile")
     testing = ("hypothesis", "pytest", "skimage", *package)
     drawing = ("imagecodecs", "matplotlib", "nvidia.dali", "rich")
 

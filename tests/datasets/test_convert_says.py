@@ -24,7 +24,6 @@ from l3dali.cli import main
 from l3dali.datasets.convert.storage import LOCK_NAME, MANIFEST_NAME, LocalFolder
 
 imagecodecs = pytest.importorskip("imagecodecs")
-pytest.importorskip("rich")
 
 
 def jpeg() -> bytes:
