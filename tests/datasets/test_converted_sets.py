@@ -21,7 +21,6 @@ from convert_tools import (
     write_tar,
 )
 
-
 import l3dali
 from l3dali.cli import main
 
