@@ -20,6 +20,7 @@
 #include "benchmarks/gpu/kernel_bench.h"
 #include "cuda/engine/batch_layout.h"
 #include "cuda/engine/launch.h"
+#include "output/store_pixel.h"
 
 namespace l3 {
 namespace {
