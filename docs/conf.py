@@ -94,6 +94,7 @@ docs/architecture
 docs/benchmarks
 docs/claims
 docs/notes/*
+docs/dev/*
 benchmarks/results/*
 benchmarks/results/*/*
 tests/fuzz/README
