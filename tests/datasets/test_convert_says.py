@@ -176,22 +176,29 @@ def test_done_and_failed_apart(
 
 
 @pytest.mark.parametrize("shard", [False, True])
-def test_labels_are_counted(
-    tmp_path: Path, shard: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    members = [(f"{i}_a.png", png(channels=1)) for i in range(3)]
-    members += [("0_b.png", mask("palette")[1]), ("0_c.png", png())]
+def test_kinds_of_labels(tmp_path: Path, shard: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    deep = np.full((9, 9), 26001, np.uint16)
+    members = [
+        *[(f"{i}_instanceIds.png", bytes(imagecodecs.png_encode(deep))) for i in range(3)],
+        *[(f"{i}_labelIds.png", png(channels=1)) for i in range(2)],
+        ("0_color.png", png(channels=4)),
+        ("0_voc.png", mask("palette")[1]),
+        ("0_leftImg8bit.png", png()),
+    ]
     if shard:
         write_tar(tmp_path / "s" / "a.tar", members)
     else:
         (tmp_path / "s").mkdir()
         for name, data in members:
             (tmp_path / "s" / name).write_bytes(data)
+    names = ("_instanceIds.png", "_labelIds.png", "_color.png", "_voc.png")
+    given = [word for name in names for word in ("--labels", name)]
     for _ in range(2):  # converted, and done before
-        assert (
-            convert(tmp_path / "s", tmp_path / "d", "--labels", "_a.png", "--labels", "_b.png") == 0
-        )
-        assert "; --labels marked 3 _a.png, 1 _b.png" in capsys.readouterr().out
+        assert convert(tmp_path / "s", tmp_path / "d", *given) == 0
+        said = "; --labels marked 3 gray of 16 bits, 2 gray, 1 "
+        assert said in (out := capsys.readouterr().out)
+        assert "1 RGBA" in out
+        assert "1 palette" in out
     assert convert(tmp_path / "s", tmp_path / "e") == 0
     assert "--labels marked" not in capsys.readouterr().out
 

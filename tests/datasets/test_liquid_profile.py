@@ -282,7 +282,7 @@ def test_a_data_set_of_l3_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     ("arguments", "message"),
     [
         (["nowhere"], "no such file or folder"),
-        (["empty"], "no images found in the data set; read are .bmp .j2k .jp2"),
+        (["empty"], "no images found in the data set; read are .bmp .dcm .j2k .jp2"),
         (["gif"], "images among the files there: 1 .gif; make PNG of them first"),
         (["set", "--disk", "0MB/s"], "is no rate"),
         (["set", "--disk=-5MB/s"], "is no rate"),

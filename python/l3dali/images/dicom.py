@@ -93,7 +93,7 @@ def _dataset(data: bytes, *, stop_before_pixels: bool = False) -> pydicom.FileDa
     try:
         from pydicom import dcmread
     except ImportError:
-        raise ImageError("a DICOM file; pip install 'l3dali[dicom]' to read it") from None
+        raise ImageError("a DICOM file, which needs pydicom: the extra dicom of l3dali") from None
     return dcmread(io.BytesIO(data), stop_before_pixels=stop_before_pixels)
 
 

@@ -166,6 +166,7 @@ class Outcome:
         expanded: it held numbers of palette entries, and the result has their colours.
         substituted: it has come back in another format than the one it came from.
         suffix: of the result's name, without a dot.
+        labels: the kind of an image that `--labels` names, such as `gray of 16 bits`; else "".
         failure: why there is no result.
         transient: why another run may have another result: "memory" if there was too little of it,
             "package" if one is missing.
@@ -180,6 +181,7 @@ class Outcome:
     expanded: bool = False
     substituted: bool = False
     suffix: str = "l3"
+    labels: str = ""
     failure: str = ""
     transient: str = ""
 
@@ -295,8 +297,9 @@ def convert_image(
             pixels, expanded = picture.pixels, picture.expanded
             data = _from_picture(blob, picture, stored_as, options, threads, labels=labels)
             suffix, substituted = _SUFFIXES.get(stored_as, "l3"), False
+            kind = _kind_of(picture) if labels else ""
         else:
-            expanded = False
+            expanded, kind = False, ""
             data, pixels, suffix, substituted = _turn_back(blob, options, threads)
             choice = choice._replace(stored_as=suffix.lower())
     except Exception as error:  # Libraries raise anything on damaged data.
@@ -312,6 +315,7 @@ def convert_image(
         expanded,
         substituted,
         suffix,
+        kind,
     )
 
 
@@ -355,6 +359,16 @@ def _transient_reason(error: BaseException, data: bytes, options: Options) -> st
 
 def _format_name(blob: Blob) -> str:
     return format_of(blob.data)[0] or _suffix(blob.name)[1:].lower()
+
+
+def _kind_of(picture: Picture) -> str:
+    """The kind of a label map, as the summary names it."""
+    if picture.palette is not None:
+        return "palette"
+    count = picture.pixels.shape[2] if picture.pixels.ndim == 3 else 1
+    names = ("gray", "gray with alpha", "RGB", "RGBA")
+    kind = names[count - 1] if count <= len(names) else f"{count} channels"
+    return f"{kind} of 16 bits" if picture.pixels.itemsize == 2 else kind
 
 
 def hash_pixels(pixels: Image) -> bytes:

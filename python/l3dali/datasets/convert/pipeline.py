@@ -98,6 +98,7 @@ class Totals:
         transient: why another run may have other results, as in `Outcome`, between blanks.
         stored: images by the format that they are stored in.
         labels: images by the `--labels` that name them.
+        label_kinds: converted images that `--labels` names, by kind.
     """
 
     formats: dict[str, FormatTotals] = field(default_factory=dict)
@@ -105,6 +106,7 @@ class Totals:
     transient: str = ""
     stored: Counter[str] = field(default_factory=Counter)
     labels: Counter[str] = field(default_factory=Counter)
+    label_kinds: Counter[str] = field(default_factory=Counter)
 
     def add(self, blob: Blob, outcome: Outcome, options: Options) -> None:
         """Counts one image."""
@@ -116,6 +118,8 @@ class Totals:
             return
         stored_as = outcome.choice.instead or outcome.choice.stored_as
         self.stored[stored_as] += 1
+        if outcome.labels:
+            self.label_kinds[outcome.labels] += 1
         result_bytes = len(blob.data if outcome.data is None else outcome.data)
         self.formats.setdefault(outcome.format, FormatTotals()).add(
             FormatTotals(

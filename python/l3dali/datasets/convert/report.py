@@ -34,6 +34,7 @@ class Summary:
         imageless: names of shards in which no image was found.
         unindexed: WebDataset shards without an index for DALI.
         labels: images by the `--labels` that name them.
+        label_kinds: images that `--labels` names, by kind.
         stored: images by the format that they are stored in.
         failures: images and files that failed.
         seconds: of this run.
@@ -50,6 +51,7 @@ class Summary:
     imageless: list[str] = field(default_factory=list)
     unindexed: int = 0
     labels: Counter[str] = field(default_factory=Counter)
+    label_kinds: Counter[str] = field(default_factory=Counter)
     stored: Counter[str] = field(default_factory=Counter)
     failures: list[Failure] = field(default_factory=list)
     seconds: float = 0.0
@@ -87,8 +89,8 @@ class Summary:
         parts = [f"{self.done_text} done, {self.converted} of them in this run"]
         if len(self.stored) > 1 or SOURCE in self.stored:
             parts.append(f"images by format: {stored_text(self.stored)}")
-        if self.labels:
-            parts.append(f"--labels marked {stored_text(self.labels)}")
+        if self.label_kinds:
+            parts.append(f"--labels marked {stored_text(self.label_kinds)}")
         if self.copied:
             parts.append(f"{self.copied} copied as {'it is' if self.copied == 1 else 'they are'}")
         for handling, count in sorted(self.failed.items()):
@@ -146,6 +148,7 @@ def summarize(new: Iterable[Row], kept: Iterable[Row], seconds: float) -> Summar
             is_tar = row.kind == WEBDATASET and row.status == DONE
             summary.unindexed += is_tar and row.index is None
             summary.stored.update(row.stored)
+            summary.label_kinds.update(row.label_kinds)
             for name, one in row.formats.items():
                 summary.formats.setdefault(name, FormatTotals()).add(one)
     return summary
