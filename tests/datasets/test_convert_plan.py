@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import imagecodecs
 import numpy as np
-import PIL.Image
 import pytest
 from convert_tools import (
     Members,
@@ -32,8 +30,6 @@ from l3dali.cli import main
 from l3dali.datasets.convert.images import Blob, Options, choose_format
 from l3dali.datasets.liquid.plan import Plan
 from l3dali.datasets.liquid.profile import SOURCE
-from l3dali.images.picture import Picture
-from l3dali.images.writing import write_picture
 
 MIX = {SOURCE: 0.3, "rans": 0.3, "packed": 0.2, "stored": 0.2}
 
@@ -56,7 +52,7 @@ def format_of(data: bytes) -> str:
 
 
 def chosen(plan: Plan, name: str, data: bytes) -> str:
-    return choose_format(Blob(name, data, name), Options(plan=plan)).stored_as
+    return choose_format(Blob(name, data, name), Options(plan=plan))
 
 
 def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -209,45 +205,6 @@ def test_damaged_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         assert name in told
         assert (dest / name).read_bytes() == (source / name).read_bytes()
     assert (dest / "a" / "00.l3").exists()
-
-
-def test_lossy_results(tmp_path: Path) -> None:
-    source, dest = make_folder(tmp_path / "s", 2), tmp_path / "d"
-    path = save(make_plan(source, {"jpeg95": 1.0}), tmp_path / "plan.json")
-    (dest / "a").mkdir(parents=True)
-    (dest / "a" / "00.jpg").write_bytes(b"a user's")
-    assert convert(source, dest, "--plan", path) == 2
-    assert (dest / "a" / "00.jpg").read_bytes() == b"a user's"
-    (dest / "a" / "00.jpg").unlink()
-    assert convert(source, dest, "--plan", path) == 0
-    data = (dest / "a" / "00.jpg").read_bytes()
-    decoded = imagecodecs.jpeg8_decode(data)
-    assert decoded.shape == image(0).shape
-    assert rows_of(dest)["a/00.png"].stored == {"jpeg95": 1}
-
-
-def test_no_jpeg_of_what_is_lossy_or_no_jpeg_can_hold(tmp_path: Path) -> None:
-    """A plan tells images apart by their headers; these are like others, but for one thing each."""
-    source, dest = make_folder(tmp_path / "s", 2), tmp_path / "d"
-    lossy = imagecodecs.webp_encode(image(1), level=60, lossless=False)
-    (source / "lossy.webp").write_bytes(lossy)
-    wide = np.zeros((1, 66_000, 3), np.uint8)
-    (source / "wide.png").write_bytes(imagecodecs.png_encode(wide))
-    PIL.Image.fromarray(image(2)).save(source / "clear.png", transparency=(1, 2, 3))
-    for name in ("exif", "xmp"):
-        held: Any = {name: b"II*\0\x08\0\0\0" + bytes(70_000)}
-        (source / f"{name}.png").write_bytes(write_picture(Picture(image(3), **held), ".png"))
-    plan = make_plan(source, {"jpeg95": 1.0})
-    plan = replace(plan, groups={**plan.groups, "webp 3": plan.groups["png rgb 8"]})
-    path = save(plan, tmp_path / "plan.json")
-    assert convert(source, dest, "--plan", path) == 0
-    assert (dest / "lossy.webp").read_bytes() == lossy
-    assert np.array_equal(l3dali.imread(dest / "wide.l3"), wide)
-    assert l3dali.info(dest / "clear.l3").channels == 4
-    assert {"a/00.jpg", "a/01.jpg"} <= files_below(dest)
-    assert len(l3dali.info(dest / "exif.l3").exif or b"") == 70_008
-    assert len(l3dali.info(dest / "xmp.l3").xmp or b"") == 70_008
-    assert rows_of(dest)["wide.png"].stored == {"rans": 1}
 
 
 def test_sources_that_are_lossy_are_not_refused(tmp_path: Path) -> None:

@@ -252,12 +252,6 @@ def test_one_format_if_another_gains_little() -> None:
     assert alone.predicted.best_rate > 1580
 
 
-def test_lossy_formats_are_chosen_only_if_they_are_named() -> None:
-    table = {**PHOTOS, "jpeg95": (100e3, 1e-4)}
-    assert plan_of(make_profile(table)).formats != ["jpeg95"]
-    assert plan_of(make_profile(table), FORMATS).formats == ["jpeg95"]
-
-
 def test_a_training_step_that_is_reached_stores_least() -> None:
     plan = plan_of(make_profile(training=Training(300.0)))
     assert plan.formats == ["rans"]
@@ -400,7 +394,6 @@ def test_the_plan_replaces_no_input(profile_file: Path, capsys: pytest.CaptureFi
         (["--cores", "0"], "not a positive number"),
         (["--gpu-cache", "much"], "is not a size"),
         (["--formats", "gif"], "none of source"),
-        (["--formats", "jpeg95"], "no image of the profile"),
         (["--target", "5000"], "no mix reaches 5000 images/s"),
         (["--host", "dgxa100"], "no such host"),
     ],

@@ -146,19 +146,6 @@ def test_url(tmp_path: Path) -> None:
     assert measured.host.network is not None
 
 
-def test_lossy_only_if_allowed(folder: Path) -> None:
-    without = measure_profile([str(folder)], seconds=60, quiet=True)
-    assert not any("jpeg95" in each.sizes for each in without.samples)
-    allowed = measure_profile(
-        [str(folder)], seconds=60, allow_lossy=True, labels=["masks/1.png"], quiet=True
-    )
-    assert {each.name for each in allowed.samples if "jpeg95" not in each.sizes} == {
-        "deep.png",
-        "one.jpg",
-        "masks/1.png",
-    }
-
-
 def test_what_is_given_is_not_measured(folder: Path) -> None:
     given = {"cores": 64, "disk": 2e9, "network": math.inf, "upload": 1e10, "train_rate": 300}
     measured = measure_profile([str(folder)], seconds=5, samples=3, given=given, quiet=True)

@@ -26,7 +26,7 @@ from l3dali.images.geometry import shrink
 from l3dali.images.headers import ImageError, read_header, read_jpegxl_header, unreadable
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
-from l3dali.images.transcoding import encode_jpeg, encode_picture
+from l3dali.images.transcoding import encode_picture
 from l3dali.images.writing import WRITERS, write_picture
 from l3dali.metadata import extra_samples
 
@@ -1283,20 +1283,6 @@ def test_images_of_any_shape_and_maximum_read_back(suffix: str, dtype: type, max
             assert np.array_equal(again, pixels)
 
 
-def test_jpegs_of_plans_keep_what_goes_with_pixels() -> None:
-    tags = exif(6).removeprefix(b"Exif\0\0")
-    again = read_picture(encode_jpeg(Picture(noise(3), icc=b"profile", exif=tags, xmp=b"<x/>")))
-    assert (again.icc, again.exif, again.xmp) == (b"profile", tags, b"<x/>")
-    again = read_picture(encode_jpeg(Picture(noise(1))))
-    assert (again.icc, again.exif, again.xmp) == (None, None, None)
-    for most, name in ((65_527, "exif"), (65_504, "xmp"), (255 * 65_519, "icc")):
-        held: Any = {name: bytes(most)}
-        encode_jpeg(Picture(noise(3), **held))
-        held[name] += b"\0"
-        with pytest.raises(ValueError, match="no JPEG holds it"):
-            encode_jpeg(Picture(noise(3), **held))
-
-
 @pytest.mark.parametrize("suffix", [*WRITERS, ".jpg"])
 def test_the_first_of_images_behind_one_another_is_read(suffix: str) -> None:
     """As Pillow, OpenCV and libvips do; libraries refuse some of netpbm and JPEG 2000."""
@@ -1304,7 +1290,7 @@ def test_the_first_of_images_behind_one_another_is_read(suffix: str) -> None:
     data = (
         write_picture(Picture(pixels), suffix)
         if suffix in WRITERS
-        else encode_jpeg(Picture(pixels))
+        else saved(PIL.Image.fromarray(pixels), "JPEG")
     )
     right = read_picture(data).pixels
     for behind in (b"", bytes(7), b"no image", data):
@@ -1316,8 +1302,7 @@ def test_the_first_of_images_behind_one_another_is_read(suffix: str) -> None:
 
 
 def test_previews_within_a_jpeg() -> None:
-    small = encode_jpeg(Picture(noise(1)))
-    head = encode_jpeg(Picture(noise(3)))
+    small, head = (saved(PIL.Image.fromarray(noise(n)), "JPEG") for n in (1, 3))
     previews = b"\xff\xe4" + struct.pack(">H", 2 + 2 * len(small)) + small * 2
     assert read_header(head[:2] + previews + head[2:]).width == 13
 

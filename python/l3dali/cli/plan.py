@@ -72,8 +72,7 @@ def add_command(commands: Commands) -> None:
     parser.add_argument(
         "--formats",
         metavar="LIST",
-        help="formats to choose from: source, rans, packed, stored, jpeg95 (lossy, if the profile "
-        "has it); default: all but jpeg95",
+        help="formats to choose from: source, rans, packed, stored; default: all",
     )
     parser.add_argument(
         "--min-gain",
@@ -164,10 +163,10 @@ def _limits(profile: Profile, arguments: argparse.Namespace) -> Limits:
 
 
 def _formats(arguments: argparse.Namespace) -> list[str]:
-    from l3dali.datasets.liquid.profile import FORMATS, JPEG
+    from l3dali.datasets.liquid.profile import FORMATS
 
     if arguments.formats is None:
-        return [name for name in FORMATS if name != JPEG]
+        return list(FORMATS)
     formats = [name.strip() for name in arguments.formats.split(",")]
     for name in formats:
         if name not in FORMATS:

@@ -50,7 +50,7 @@ def add_command(commands: Commands) -> None:
         """
         l3 profile photos -o profile.json
         l3 profile 'shards/a-{000..146}.tar' --disk 2GB/s --train-rate 900 -o a.json
-        l3 profile s3://bucket/imagenet --seconds 60 --allow-lossy
+        l3 profile s3://bucket/imagenet --seconds 60
         """,
     )
     add_sources(parser, "DATASET")
@@ -68,11 +68,6 @@ def add_command(commands: Commands) -> None:
         default=DEFAULT_SECONDS,
         metavar="S",
         help="about how long to take, with fewer samples if need be; default: %(default)g",
-    )
-    parser.add_argument(
-        "--allow-lossy",
-        action="store_true",
-        help="JPEG of quality 95 is a candidate too, for 8-bit images that are not lossy",
     )
     parser.add_argument(
         "--labels",
@@ -103,7 +98,6 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.sources,
         samples=arguments.samples,
         seconds=arguments.seconds,
-        allow_lossy=arguments.allow_lossy,
         labels=arguments.labels,
         max_pixels=arguments.max_pixels,
         layout=arguments.layout,

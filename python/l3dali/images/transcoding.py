@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from l3dali import codec
 from l3dali.arguments import DEFAULT_THREADS, checked_max_pixels
@@ -25,11 +22,7 @@ if TYPE_CHECKING:
     from l3dali.codec import Image
     from l3dali.images.picture import Palette
 
-__all__ = ["decoded_picture", "encode_jpeg", "encode_picture", "fits_jpeg", "transcode"]
-
-_MAX_JPEG_SIDE = 65_500  # libjpeg's
-_MAX_JPEG_SEGMENT = 65_533  # bytes, with the names of what is in them
-_JPEG_QUALITY = 95
+__all__ = ["decoded_picture", "encode_picture", "transcode"]
 
 
 def transcode(
@@ -95,33 +88,6 @@ def transcode(
     return encode_picture(
         picture, labels=labels, coding=coding, effort=effort, threads=threads, tile=tile
     )
-
-
-def fits_jpeg(picture: Picture) -> bool:
-    """Whether a picture is what `encode_jpeg` takes, and all that goes with it."""
-    pixels, most = picture.pixels, _MAX_JPEG_SEGMENT
-    fits = pixels.dtype == np.uint8 and (*pixels.shape, 1)[2] in (1, 3)
-    fits &= max(pixels.shape) <= _MAX_JPEG_SIDE
-    fits &= len(picture.exif or b"") <= most - 6 and len(picture.xmp or b"") <= most - 29
-    return fits and len(picture.icc or b"") <= 255 * (most - 14)  # in parts with heads
-
-
-def encode_jpeg(picture: Picture) -> bytes:
-    """A JPEG file of quality 95, with ICC profile, EXIF and XMP.
-
-    Raises:
-        ValueError: the picture is not one that `fits_jpeg`.
-    """
-    from PIL import Image
-
-    if not fits_jpeg(picture):
-        raise ValueError("no JPEG holds it")
-    exif = b"Exif\0\0" + picture.exif if picture.exif else b""
-    file = io.BytesIO()
-    metadata = {"icc_profile": picture.icc or b"", "exif": exif, "xmp": picture.xmp or b""}
-    image = Image.fromarray(np.ascontiguousarray(picture.pixels))
-    image.save(file, "JPEG", quality=_JPEG_QUALITY, **metadata)
-    return file.getvalue()
 
 
 def encode_picture(picture: Picture, *, labels: bool = False, **options: Any) -> bytes:

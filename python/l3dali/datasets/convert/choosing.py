@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 # What an image may be stored as, besides modes of the encoder and `png`.
 SOURCE = "source"  # it stays as it is
-JPEG = "jpeg95"
 UNKNOWN = "unknown"  # what a plan would choose for an image whose header is damaged
 
 
@@ -30,10 +29,6 @@ class Chooser(Protocol):
     @property
     def identity(self) -> str:
         """A short text that differs where choices do."""
-
-    @property
-    def formats(self) -> Sequence[str]:
-        """Those it chooses from."""
 
     def group_of(self, data: bytes, header: Header, *, labels: bool) -> str:
         """What the header of an image says of it, in a few words."""

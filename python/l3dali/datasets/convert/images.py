@@ -8,19 +8,19 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from l3dali import codec
 from l3dali.console import reason_of
-from l3dali.datasets.convert.choosing import JPEG, SOURCE, UNKNOWN, Seen
+from l3dali.datasets.convert.choosing import SOURCE, UNKNOWN, Seen
 from l3dali.datasets.convert.storage import new_hash
 from l3dali.images.headers import ImageError, read_header
 from l3dali.images.lossy import lossy_format
 from l3dali.images.npy import is_image_array
 from l3dali.images.reading import READ_SUFFIXES, read_picture
-from l3dali.images.transcoding import decoded_picture, encode_jpeg, encode_picture, fits_jpeg
+from l3dali.images.transcoding import decoded_picture, encode_picture
 from l3dali.images.writing import WRITERS, floats_of, write_picture
 from l3dali.signatures import format_of
 
@@ -40,7 +40,6 @@ MOST_NAME = 1000  # characters at the end of a field's name, which each of its i
 
 # TIFFs in which GDAL has smaller copies, or a mask, of the image beside them: `0.tif.msk`
 _BESIDE = re.compile(r"(\.ovr|\.[^./]+\.msk)\Z", re.IGNORECASE)
-_SUFFIXES = {"png": "png", JPEG: "jpg"}  # of formats but L3's
 _WRITTEN = frozenset(suffix[1:] for suffix in WRITERS)
 # Formats by suffix, the usual suffix of each first.
 _FORMATS = {
@@ -159,7 +158,7 @@ class Outcome:
     Attributes:
         format: of the source.
         source_bytes: its size.
-        choice: what it is stored as; `SOURCE`: it stays as it is.
+        stored_as: a coding or a suffix; `SOURCE`: it stays as it is.
         data: the result; None if there is none.
         raw_bytes: the size of the pixels.
         pixels_hash: of shape, type and samples.
@@ -174,7 +173,7 @@ class Outcome:
 
     format: str
     source_bytes: int
-    choice: Choice
+    stored_as: str
     data: bytes | None = None
     raw_bytes: int = 0
     pixels_hash: bytes = b""
@@ -228,28 +227,12 @@ def result_names(name: str, options: Options) -> list[str]:
     is_image = has_image_suffix(name, options)
     if not is_image and _suffix(name).lower() in READ_SUFFIXES | {".l3"}:
         return [name]
-    if options.to == SOURCE_FORMAT:
-        suffixes = sorted(_WRITTEN)
-    elif options.plan is None:
-        suffixes = [options.to]
-    else:
-        formats = options.plan.formats
-        suffixes = ["l3", *(_SUFFIXES[each] for each in formats if each in _SUFFIXES)]
+    suffixes = sorted(_WRITTEN) if options.to == SOURCE_FORMAT else [options.to]
     names = [renamed(name, suffix) for suffix in suffixes]
     return [*names, name] if options.plan is not None or not is_image else names
 
 
-class Choice(NamedTuple):
-    """What an image is to be stored as.
-
-    `instead` is what it is stored as where a plan has JPEG for what none can hold, or is lossy.
-    """
-
-    stored_as: str = UNKNOWN
-    instead: str = ""
-
-
-def choose_format(blob: Blob, options: Options) -> Choice:
+def choose_format(blob: Blob, options: Options) -> str:
     """What to store an image as: a coding of the encoder, `png`, or what the plan says.
 
     Raises:
@@ -257,13 +240,13 @@ def choose_format(blob: Blob, options: Options) -> Choice:
     """
     if options.plan is None:
         if options.to == SOURCE_FORMAT:
-            return Choice(_OWN)
-        return Choice(options.coding if options.to == "l3" else options.to)
+            return _OWN
+        return options.coding if options.to == "l3" else options.to
     header = read_header(blob.data)
     group = options.plan.group_of(blob.data, header, labels=options.is_labels(*blob.names))
     area = header.width * header.height
     (chosen,) = options.plan.choose([Seen(blob.place, group, len(blob.data), area)])
-    return Choice(chosen)
+    return chosen
 
 
 def convert_image(
@@ -279,36 +262,31 @@ def convert_image(
     if not may_be_image(blob.name, blob.data, options):
         return None
     name, size = _format_name(blob), len(blob.data)
-    choice = Choice()
+    stored_as = UNKNOWN
     try:
-        choice = choose_format(blob, options)
+        stored_as = choose_format(blob, options)
         labels = options.is_labels(*blob.names)
         look = partial(read, blob.data, **options.reading(labels=labels))
-        if choice.stored_as == JPEG and lossy_format(blob.data) is not None:
-            choice = choice._replace(instead=SOURCE)
-        if SOURCE in (choice.stored_as, choice.instead):
+        if stored_as == SOURCE:
             look()  # Damage is found now, or in training.
-            return Outcome(name, size, choice)
+            return Outcome(name, size, stored_as)
         if options.to == "l3":
             picture = look()
-            if choice.stored_as == JPEG and not fits_jpeg(picture):
-                choice = choice._replace(instead=codec.DEFAULT_CODING)
-            stored_as = choice.instead or choice.stored_as
             pixels, expanded = picture.pixels, picture.expanded
             data = _from_picture(blob, picture, stored_as, options, threads, labels=labels)
-            suffix, substituted = _SUFFIXES.get(stored_as, "l3"), False
+            suffix, substituted = "l3", False
             kind = _kind_of(picture) if labels else ""
         else:
             expanded, kind = False, ""
             data, pixels, suffix, substituted = _turn_back(blob, options, threads)
-            choice = choice._replace(stored_as=suffix.lower())
+            stored_as = suffix.lower()
     except Exception as error:  # Libraries raise anything on damaged data.
         transient = _transient_reason(error, blob.data, options)
-        return failed_outcome(blob, options, reason_of(error), choice, transient)
+        return failed_outcome(blob, options, reason_of(error), stored_as, transient)
     return Outcome(
         name,
         size,
-        choice,
+        stored_as,
         data,
         pixels.nbytes,
         hash_pixels(pixels),
@@ -323,7 +301,7 @@ def failed_outcome(
     blob: Blob,
     options: Options,
     reason: str,
-    choice: Choice | None = None,
+    stored_as: str = UNKNOWN,
     transient: str = "",
     *,
     is_sure: bool = False,
@@ -337,7 +315,7 @@ def failed_outcome(
     ):
         return None
     format, size = _format_name(blob), len(blob.data)
-    return Outcome(format, size, choice or Choice(), failure=reason, transient=transient)
+    return Outcome(format, size, stored_as, failure=reason, transient=transient)
 
 
 def _transient_reason(error: BaseException, data: bytes, options: Options) -> str:
@@ -382,8 +360,6 @@ def hash_pixels(pixels: Image) -> bytes:
 def _from_picture(
     blob: Blob, picture: Picture, stored_as: str, options: Options, threads: int, *, labels: bool
 ) -> bytes:
-    if stored_as == JPEG:
-        return encode_jpeg(picture)
     metadata = {**(picture.metadata or {}), **_source_pairs(blob)} or None
     if metadata != picture.metadata:
         picture = replace(picture, metadata=metadata)

@@ -116,8 +116,7 @@ class Totals:
         if outcome.failed:
             self.failures.append((shortened(blob.place), shortened(outcome.failure)))
             return
-        stored_as = outcome.choice.instead or outcome.choice.stored_as
-        self.stored[stored_as] += 1
+        self.stored[outcome.stored_as] += 1
         if outcome.labels:
             self.label_kinds[outcome.labels] += 1
         result_bytes = len(blob.data if outcome.data is None else outcome.data)

@@ -32,7 +32,6 @@ from l3dali.datasets.liquid.profile import (
     DEFAULT_BATCH,
     DEFAULT_SAMPLES,
     DEFAULT_SECONDS,
-    JPEG,
     L3_FORMATS,
     MIXED,
     SOURCE,
@@ -45,9 +44,7 @@ from l3dali.datasets.liquid.profile import (
 )
 from l3dali.errors import UsageError
 from l3dali.images.headers import read_header
-from l3dali.images.lossy import lossy_format
-from l3dali.images.picture import Picture
-from l3dali.images.transcoding import encode_jpeg, encode_picture, fits_jpeg
+from l3dali.images.transcoding import encode_picture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -73,7 +70,6 @@ def measure_profile(
     samples: int = DEFAULT_SAMPLES,
     seconds: float = DEFAULT_SECONDS,
     seed: int = 0,
-    allow_lossy: bool = False,
     labels: Sequence[str] = (),
     max_pixels: int = codec.DEFAULT_MAX_PIXELS,
     layout: Layout | None = None,
@@ -89,7 +85,6 @@ def measure_profile(
         samples: how many images to measure.
         seconds: about how long to take; there are fewer samples then, but one of each group.
         seed: chooses the images.
-        allow_lossy: JPEG of quality 95 is a candidate for 8-bit images that are not lossy.
         labels: names of label maps, as in `l3 convert`.
         max_pixels: an image of more is skipped.
         layout: of .npy files, as in `l3 convert`.
@@ -133,7 +128,7 @@ def measure_profile(
             f"no GPU was measured ({error}): plans from this profile decode on the CPU, unless "
             "l3 plan --host names a host with GPUs"
         )
-    meter = _Meter(decoders, options, allow_lossy, reading.cpu_seconds, gpu)
+    meter = _Meter(decoders, options, reading.cpu_seconds, gpu)
     end = time.monotonic() + _DECODING * seconds
     measured = list(progress(meter.measure(drawn, end), len(drawn), quiet=quiet))
     if not measured:
@@ -234,14 +229,12 @@ class _Meter:
         self,
         decoders: Decoders,
         options: Options,
-        allow_lossy: bool,
         read_seconds: Linear,
         gpu: Gpu | None = None,
     ) -> None:
         self._decoders = decoders
         self._gpu = gpu
         self._options = options
-        self._allow_lossy = allow_lossy
         self._read_seconds = read_seconds
         self._remarks: Counter[str] = Counter()  # how many images each is about
         self._kept: dict[str, list[_Kept]] = defaultdict(list)
@@ -277,9 +270,6 @@ class _Meter:
         files = {SOURCE: data}
         for coding in codec.CODINGS:
             files[coding] = encode_picture(picture, labels=labels, coding=coding)
-        is_fit = fits_jpeg(Picture(pixels)) and not labels and lossy_format(data) is None
-        if self._allow_lossy and is_fit:
-            files[JPEG] = encode_jpeg(Picture(pixels))
         group = group_of(data, read_header(data), labels=labels)
         seconds: dict[str, float] = {}  # of decoding alone, by format
         for name, file in files.items():

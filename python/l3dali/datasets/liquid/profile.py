@@ -11,7 +11,6 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass,
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
-from l3dali.datasets.convert.choosing import JPEG as JPEG
 from l3dali.datasets.convert.choosing import SOURCE as SOURCE
 from l3dali.errors import UsageError
 
@@ -29,10 +28,9 @@ DEFAULT_SECONDS = 100.0  # that this takes, about
 DEFAULT_BATCH = 32  # images that pipelines decode at a time
 DEFAULT_MIN_GAIN = 0.03  # of a format more in a plan
 
-# Formats that an image may be stored in. The source costs no conversion; JPEG is lossy: for sources
-# that are not, and only where it is allowed.
+# Formats that an image may be stored in. The source costs no conversion.
 L3_FORMATS = ("rans", "packed", "stored")
-FORMATS = (SOURCE, *L3_FORMATS, JPEG)
+FORMATS = (SOURCE, *L3_FORMATS)
 
 # Places where an image may be decoded.
 CPU = "cpu"
