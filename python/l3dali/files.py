@@ -20,7 +20,7 @@ from l3dali.arguments import DEFAULT_THREADS, checked_window, row_major
 from l3dali.atomic import write_atomically
 from l3dali.console import printable, reason_of
 from l3dali.errors import L3Error, Status, UsageError, needs
-from l3dali.images.geometry import stored_window, upright
+from l3dali.images.geometry import upright
 from l3dali.images.reading import IMAGE_SUFFIXES
 
 if TYPE_CHECKING:
@@ -57,8 +57,9 @@ def imread(
     Args:
         file: a path; a URL of fsspec (`s3://...`); or a file opened for reading bytes, which is
             read from its position on.
-        window: as in `decode`; with `orient` a part of the turned image. From a URL only header,
-            index and the tiles of the window are fetched.
+        window: as in `decode`. With `orient` it is a part of the upright image, and an image that
+            must be turned is decoded whole. From a URL, only header, index and the tiles that are
+            decoded are fetched.
         channels: as in `decode`.
         threads: how many to use, up to 1024; 0 for all of the machine.
         orient: turn the image as its EXIF orientation says. A damaged EXIF block is ignored, as
@@ -76,16 +77,24 @@ def imread(
     url = file if window is not None and _is_url(file) else None
     with _naming(file):
         data = _read(file) if url is None else _read_remote_head(url)
-        info = codec.info(data) if orient else None
-        exif = info.exif if info else None
-        if info and window is not None:
-            window = stored_window(window, info.shape, exif)
-        if url is not None and window is not None:
-            data = _read_window(url, bytes(data), window, channels)
+        exif = codec.info(data).exif if orient else None
+        is_turned = upright(np.empty((1, 1)), exif)[1] is not exif
+        stored = None if is_turned else window
+        if url is not None:
+            data = (
+                _read(url) if stored is None else _read_window(url, bytes(data), stored, channels)
+            )
         pixels = codec.decode(
-            data, window=window, channels=channels, threads=threads, max_pixels=max_pixels
+            data, window=stored, channels=channels, threads=threads, max_pixels=max_pixels
         )
-    return row_major(upright(pixels, exif)[0])
+        pixels = row_major(upright(pixels, exif)[0])
+        if window is None or not is_turned:
+            return pixels
+        top, left, height, width = window
+        part = pixels[top : top + height, left : left + width]
+        if part.shape[:2] != (height, width):
+            raise L3Error(f"the window {window} is not inside the image", Status.INVALID_ARGUMENT)
+        return row_major(part)
 
 
 def imwrite(file: Target, image: npt.ArrayLike, **options: Unpack[codec.EncodeOptions]) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-import struct
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from l3dali.images.geometry import shrink, stored_window, upright
+from l3dali.images.geometry import shrink
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
 from l3dali.images.writing import write_picture
@@ -148,18 +147,3 @@ def test_turned_images_are_shrunk_upright(prefix: bytes) -> None:
     data = write_picture(Picture(waves(3), exif=exif), ".png")
     assert read_picture(data, max_side=64).pixels.shape == (44, 64, 3)
     assert read_picture(data, max_side=64, orient=True).pixels.shape == (64, 44, 3)
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_windows_of_turned_images(orientation: int) -> None:
-    block = b"II" + struct.pack("<HIHHHIHHI", 42, 8, 1, 0x112, 3, 1, orientation, 0, 0)
-    stored = np.arange(35).reshape(5, 7)
-    turned, _ = upright(stored, block)
-    height, width = turned.shape
-    for top, left in np.ndindex(height, width):
-        window = (top, left, height - top, 1 + (width - left) // 2)
-        y, x, rows, columns = stored_window(window, stored.shape, block)
-        part, _ = upright(stored[y : y + rows, x : x + columns], block)
-        assert np.array_equal(part, turned[top:, left : left + window[3]])
-    # All places of an image took 16 bytes a side: 4 GB for a file of 21 MB, one pixel wide.
-    assert stored_window((0, 0, 1, 1), (2**40, 2**40), block)[2:] == (1, 1)

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from l3dali.errors import L3Error, Status
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from l3dali.codec import Image, Window
+    from l3dali.codec import Image
 
-__all__ = ["looks_like_labels", "shrink", "stored_window", "upright", "upright_xmp"]
+__all__ = ["looks_like_labels", "shrink", "upright", "upright_xmp"]
 
 
 _ORIENTATION = 0x0112
@@ -43,19 +41,15 @@ _TURNS: dict[int, Callable[[Any], Any]] = {
 def upright(pixels: Image, exif: bytes | None) -> tuple[Image, bytes | None]:
     """The image turned as its EXIF block asks, and the block that asks for nothing.
 
+    The rule is that of `ReadOrientation`. Without a turn the results are the arguments.
+
     Args:
         pixels: (H, W) or (H, W, C).
         exif: an EXIF block from its TIFF header on; all but the orientation stays as it is.
     """
-    turn, block = _read_turn(exif)
-    return (pixels if turn is None else turn(pixels)), block
-
-
-def _read_turn(exif: bytes | None) -> tuple[Callable[[Any], Any] | None, bytes | None]:
-    """What the orientation asks for, by the rule of `ReadOrientation`; the block with 1 instead."""
     order = {b"II": "<", b"MM": ">"}.get((exif or b"")[:2])
     if exif is None or order is None:
-        return None, exif
+        return pixels, exif
     with suppress(struct.error):  # The block ends too early, which asks for nothing.
         magic, directory = struct.unpack_from(f"{order}HI", exif, 2)
         (entries,) = struct.unpack_from(f"{order}H", exif, directory)
@@ -65,8 +59,8 @@ def _read_turn(exif: bytes | None) -> tuple[Callable[[Any], Any] | None, bytes |
                 if magic != 42 or kind != [_SHORT, 1] or value not in _TURNS:
                     break
                 one = struct.pack(f"{order}H", 1)
-                return _TURNS[value], exif[: entry + 8] + one + exif[entry + 10 :]
-    return None, exif
+                return _TURNS[value](pixels), exif[: entry + 8] + one + exif[entry + 10 :]
+    return pixels, exif
 
 
 _MOST_CLASSES = 64
@@ -81,39 +75,6 @@ def looks_like_labels(pixels: Image) -> bool:
         return False
     values = np.unique(np.concatenate([flat[:, 0], flat[:, 1:][changes]]), axis=0)
     return 1 < len(values) <= _MOST_CLASSES
-
-
-def stored_window(window: Window, shape: tuple[int, ...], exif: bytes | None) -> Window:
-    """Where a window of the upright image lies in the image as it is stored.
-
-    Args:
-        window: top, left, height and width.
-        shape: of the image as it is stored.
-        exif: as for `upright`.
-
-    Raises:
-        L3Error: the window is not inside the image.
-    """
-    turn, _ = _read_turn(exif)
-    if turn is None:
-        return window
-    corners = turn(np.array([[0, 1], [2, 3]]))
-    swaps_axes = corners[0, 0] ^ corners[0, 1] == 2
-    sides = shape[1::-1] if swaps_axes else shape[:2]
-    top, left, height, width = window
-    if top + height > sides[0] or left + width > sides[1]:
-        raise L3Error(
-            f"the window {window} is not inside the upright image of {sides[1]} x {sides[0]} "
-            "pixels (width x height)",
-            Status.INVALID_ARGUMENT,
-        )
-    if swaps_axes:
-        top, left, height, width = left, top, width, height
-    if corners[0, 0] & 2:  # The last row comes first.
-        top = shape[0] - top - height
-    if corners[0, 0] & 1:
-        left = shape[1] - left - width
-    return top, left, height, width
 
 
 def upright_xmp(xmp: bytes | None) -> bytes | None:
