@@ -136,22 +136,6 @@ def checked_out(name: str, out: Image, shape: tuple[int, int, int], dtype: str) 
     return hwc
 
 
-def check_apart(outs: list[Image]) -> None:
-    """Refuses arrays of `checked_out` that share memory: the result would depend on the order."""
-    begins = [out.ctypes.data for out in outs]
-    ends = [
-        begin + (out.shape[0] - 1) * out.strides[0] + out.nbytes // out.shape[0]
-        for begin, out in zip(begins, outs, strict=True)
-    ]
-    before: list[int] = []  # whose span reaches the next one; rows may lie in each other's gaps
-    for i in sorted(range(len(outs)), key=begins.__getitem__):
-        before = [j for j in before if ends[j] > begins[i]]
-        for j in before:
-            if np.shares_memory(outs[i], outs[j]):
-                raise ValueError(f"out[{min(i, j)}] and out[{max(i, j)}] share memory")
-        before.append(i)
-
-
 def checked_files(
     items: Sequence[Any], bytes_of: Callable[[Any], Buffer] = lambda item: item
 ) -> list[Buffer]:

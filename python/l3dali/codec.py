@@ -281,7 +281,6 @@ def decode_batch(
         raise ValueError(f"out has room for {len(out)} images, and there are {len(files)} items")
     shapes = zip(out, batch.shapes, batch.dtypes, strict=True)
     outs = [arguments.checked_out(f"out[{i}]", *one) for i, one in enumerate(shapes)]
-    arguments.check_apart(outs)
     _run(batch, outs, threads)
     return out
 
@@ -347,7 +346,7 @@ def _plan(
 
 @contextlib.contextmanager
 def explain_errors(items: Sequence[Buffer]) -> Iterator[None]:
-    """Errors name another format, and say so if the data goes on behind the image."""
+    """Errors name another format, and trailing data as a possible reason."""
     try:
         yield
     except L3Error as error:
@@ -356,8 +355,7 @@ def explain_errors(items: Sequence[Buffer]) -> Iterator[None]:
         if error.status is Status.BAD_MAGIC:
             reason = remedy_for_other(_bytes_of(data)[:16].tobytes())
         elif error.status is Status.CORRUPT_HEADER:
-            size = _image_bytes(data)
-            reason = f"the data goes on behind the image, which has {size} bytes" if size else ""
+            reason = "header, chunks or tile index are corrupt, or data follows the image"
         if not reason:
             raise
         item = "" if error.index is None else f"item {error.index}: "
@@ -367,26 +365,6 @@ def explain_errors(items: Sequence[Buffer]) -> Iterator[None]:
 def _bytes_of(data: Buffer) -> memoryview:
     """Slices of others may be of rows, or of larger items."""
     return np.frombuffer(memoryview(data), np.uint8).data
-
-
-def _image_bytes(data: Buffer) -> int | None:
-    """The size of the image at the start of data that is corrupt as a whole; None without one.
-
-    What is cut off before the end of the index is truncated, what goes on behind the image is
-    corrupt; between them lie the beginnings that tell the size.
-    """
-    view = _bytes_of(data)
-    low, high = 0, len(view)
-    while low < high:
-        size = (low + high) // 2
-        try:
-            return int(_native.info(view[:size])["bytes"])
-        except L3Error as error:
-            if error.status is Status.TRUNCATED:
-                low = size + 1
-            else:
-                high = size
-    return None
 
 
 def _run(batch: _native.DecodeBatch, outs: list[Image] | None, threads: int) -> list[Image]:

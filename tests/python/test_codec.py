@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import contextlib
 import errno
 import inspect
 import itertools
@@ -267,7 +266,7 @@ def test_damage_has_a_status(function: Any, data: bytes, status: l3dali.Status) 
 @pytest.mark.parametrize("rest", [1, 7, 100_000])
 def test_data_behind_an_image_is_named(shape: tuple[int, ...], rest: int) -> None:
     data = l3dali.encode(np.zeros(shape, np.uint8), exif=b"II*\0" + bytes(9))
-    text = f"the data goes on behind the image, which has {len(data)} bytes"
+    text = "header, chunks or tile index are corrupt, or data follows the image"
     for function in (l3dali.decode, l3dali.info, l3dali.verify):
         with pytest.raises(l3dali.L3Error, match=f"^{text}$") as caught:
             function(data + bytes(rest))
@@ -280,7 +279,7 @@ def test_data_behind_an_image_is_named(shape: tuple[int, ...], rest: int) -> Non
 @pytest.mark.parametrize("shape", [(2, -1), (1, -1, 2)])
 @pytest.mark.parametrize("dtype", ["u1", ">u2"])
 def test_data_of_other_shapes_is_named(shape: tuple[int, ...], dtype: str) -> None:
-    text = f"the data goes on behind the image, which has {len(ENCODED)} bytes"
+    text = "data follows the image"
     data: Any = np.frombuffer(ENCODED + bytes(4 + -len(ENCODED) % 4), dtype).reshape(shape)
     with pytest.raises(l3dali.L3Error, match=text):
         l3dali.decode(data)
@@ -310,7 +309,7 @@ def test_what_is_no_bytes(function: Any) -> None:
 def test_bytes_without_an_axis(function: Any) -> None:
     function(np.array(ENCODED))
     for data in (np.array(5, np.uint8), np.array(ENCODED + b"more")):
-        with pytest.raises(l3dali.L3Error, match=r"too early|goes on behind|not an L3 image"):
+        with pytest.raises(l3dali.L3Error, match=r"too early|follows the image|not an L3 image"):
             function(data)
 
 
@@ -679,63 +678,22 @@ def test_files_as_arrays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "shared"),
+    "parts",
     [
-        (lambda c: [c[:40], c[40:80]], None),
-        (lambda c: [c[:40, :50], c[:40, 50:100]], None),
-        (lambda c: [c[:80:2, :50], c[1:80:2, :50]], None),
-        (lambda c: [c[:40, 50:100], c[40:80, :50], c[:40, :50]], None),
-        (lambda c: [c[:40], c[39:79]], (0, 1)),
-        (lambda c: [c[:40, :50], c[:40, 49:99]], (0, 1)),
-        (lambda c: [c[:40, :50], c[:40, 50:100], c[39:79, 99:149]], (1, 2)),
-        (lambda c: [c[:40, :50], c[40:80, :50], c[:40, :50]], (0, 2)),
-        (lambda c: [c[0:80:2, :50], c[2:82:2, 20:70]], (0, 1)),
-        (lambda c: [c[100:101, :1], c[101:102, :1], c[100:101, :1]], (0, 2)),
+        lambda c: [c[:40], c[40:80]],
+        lambda c: [c[:40, :50], c[:40, 50:100]],
+        lambda c: [c[:80:2, :50], c[1:80:2, :50]],
+        lambda c: [c[:40, 50:100], c[40:80, :50], c[:40, :50]],
     ],
 )
-def test_outputs_must_not_share_memory(parts: Any, shared: tuple[int, int] | None) -> None:
+def test_outputs_side_by_side(parts: Any) -> None:
     canvas: Image = np.zeros((120, 160, 3), np.uint8)
     outs = parts(canvas)
     images: list[Image] = [np.full(out.shape, i + 1, np.uint8) for i, out in enumerate(outs)]
     encoded = [l3dali.encode(image) for image in images]
-    if shared is not None:
-        message = rf"out\[{shared[0]}\] and out\[{shared[1]}\] share memory"
-        with pytest.raises(ValueError, match=message):
-            l3dali.decode_batch(encoded, out=outs)
-        assert not canvas.any()
-        return
     l3dali.decode_batch(encoded, out=outs)
     for out, image in zip(outs, images, strict=True):
         np.testing.assert_array_equal(out, image)
-
-
-def test_memory_that_is_shared_is_found() -> None:
-    memory = np.zeros(400, np.uint8)
-    random = np.random.default_rng(1)
-    found = []
-    for _ in range(300):
-        outs: list[Image] = []
-        count = np.zeros(memory.size, int)
-        for _ in range(random.integers(2, 5)):
-            begin, stride, height = random.integers((0, 1, 1), (100, 30, 10)).tolist()
-            width = int(random.integers(stride)) + 1
-            part = memory[begin : begin + stride * height].reshape(height, stride)[:, :width]
-            outs.append(part[:, :, np.newaxis])
-            places = begin + stride * np.arange(height)[:, np.newaxis] + np.arange(width)
-            np.add.at(count, places.ravel(), 1)
-        found.append(bool(count.max() > 1))
-        refused = pytest.raises(ValueError, match="share memory")
-        with refused if found[-1] else contextlib.nullcontext():
-            arguments.check_apart(outs)
-    assert 20 < sum(found) < 280
-
-
-def test_an_array_whose_images_share_memory() -> None:
-    image: Image = np.ones((4, 5), np.uint8)
-    memory: Image = np.zeros((8, 5), np.uint8)
-    out = np.lib.stride_tricks.as_strided(memory, (3, 4, 5), (10, 5, 1))
-    with pytest.raises(ValueError, match=r"out\[0\] and out\[1\] share memory"):
-        l3dali.decode_batch([l3dali.encode(image)] * 3, out=out)
 
 
 def test_decode_batch_to_one_array() -> None:
