@@ -126,7 +126,7 @@ def test_slower_gpus_take_longer() -> None:
 
 def test_the_step_is_of_all_gpus() -> None:
     host = host_of(disk=None, train_rate=100.0)
-    assert on_host(make_profile(), replace(host, nodes=3)).training == Training(600.0, 0.0)
+    assert on_host(make_profile(), replace(host, nodes=3)).training == Training(600.0)
 
 
 @pytest.mark.parametrize(

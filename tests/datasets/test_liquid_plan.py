@@ -285,7 +285,7 @@ def test_a_gpu_takes_what_the_cores_cannot() -> None:
     assert {"packed@cpu", "packed@mixed"} <= places
     # 4349 on the cores and 2000 on the GPU.
     assert plan.predicted.rate == pytest.approx(6349, rel=0.01)
-    step = replace(profile, training=Training(2000.0, gpu_share=0.0))
+    step = replace(profile, training=Training(2000.0))
     beside = plan_of(step, ("rans", "packed"), min_gain=0.0)
     assert beside.predicted.rate == pytest.approx(2000, rel=0.01)
     assert not any("mixed" in place for place in beside.predicted.shares)

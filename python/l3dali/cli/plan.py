@@ -157,8 +157,7 @@ def _limits(profile: Profile, arguments: argparse.Namespace) -> Limits:
             changed: dict[str, Any] = {name: None if math.isinf(given) else given}
             host = replace(host, **changed)
     if arguments.train_rate is not None:
-        share = 0.0 if training is None else training.gpu_share
-        training = Training(arguments.train_rate, share)
+        training = Training(arguments.train_rate)
     return Limits(host, training, arguments.target, arguments.batch)
 
 

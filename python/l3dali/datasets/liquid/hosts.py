@@ -112,8 +112,7 @@ def on_host(profile: Profile, host: HostFile, speed: float = 1.0) -> Profile:
         there = replace(there, network=None)
     training = profile.training
     if host.train_rate is not None:
-        share = 0.0 if training is None else training.gpu_share
-        training = Training(host.train_rate * host.nodes * host.gpus, share)
+        training = Training(host.train_rate * host.nodes * host.gpus)
     profile = replace(without_gpu(profile), host=there, training=training)
     if host.gpu is None:
         return profile

@@ -302,7 +302,6 @@ class _Row:
     amount: str
     capacity: float
     spent: float = 0.0  # of the capacity, by an image, whatever the mix
-    factor: float = 1.0
 
 
 def turn_seconds(parts: Sequence[tuple[float, float]], batch: int, cores: float) -> float:
@@ -378,10 +377,8 @@ def _rows(limits: Limits, costs: Costs, turns: float) -> tuple[list[_Row], list[
             rates.append(_Row(name, amount, capacity * count))
     if costs.amounts["gpu_seconds"].any():
         rates.append(_Row(GPU, "gpu_seconds", gpus))
-        training = limits.training
-        if training is not None and training.gpu_share < 1:
-            spent = 1 / training.samples_per_second
-            rates.append(_Row(STEP, "gpu_seconds", gpus, spent, 1 - training.gpu_share))
+        if limits.training_rate is not None:
+            rates.append(_Row(STEP, "gpu_seconds", gpus, 1 / limits.training_rate))
     spaces = []
     if host.gpu_cache and costs.amounts["cached_bytes"].any():
         spaces.append(_Row("gpu_cache", "cached_bytes", host.gpu_cache * gpus / costs.images))
@@ -471,7 +468,7 @@ class _Programme:
 
     def _coefficients(self, row: _Row, unit: float) -> Array:
         amounts: Array = self._costs.amounts[row.amount][self._images, self._columns]
-        return self._weights * amounts * row.factor / (row.capacity * unit)
+        return self._weights * amounts / (row.capacity * unit)
 
     def fastest(self) -> tuple[Array, float, Prices, dict[str, float]]:
         """Shares, seconds an image, prices, and how much each row decides."""
@@ -543,12 +540,12 @@ class _Programme:
         prices: dict[str, float] = defaultdict(float)
         for (row, unit), dual in zip(rows, duals.tolist(), strict=True):
             if dual and row.capacity:
-                prices[row.amount] += dual * row.factor / (row.capacity * unit)
+                prices[row.amount] += dual / (row.capacity * unit)
         return Prices(**prices)
 
     def seconds(self, shares: Array) -> dict[str, float]:
         """By resource, the seconds that an image takes of it."""
         return {
-            row.name: row.spent + row.factor * self._costs.mean(row.amount, shares) / row.capacity
+            row.name: row.spent + self._costs.mean(row.amount, shares) / row.capacity
             for row in self._rates
         }

@@ -147,11 +147,9 @@ class Training:
 
     Attributes:
         samples_per_second: what it takes when it never waits, on all GPUs of all nodes together.
-        gpu_share: of the GPU's time that the step leaves to decoding beside it, 0 to 1.
     """
 
     samples_per_second: float
-    gpu_share: float = 0.0
 
 
 @dataclass(frozen=True)
