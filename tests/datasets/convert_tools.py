@@ -15,8 +15,6 @@ from l3dali import codec
 from l3dali.cli import main
 from l3dali.datasets.convert.manifest import Row, row_of_json
 from l3dali.datasets.convert.storage import MANIFEST_NAME
-from l3dali.datasets.convert.work import find_sources
-from l3dali.datasets.liquid.dataset import fingerprint
 from l3dali.datasets.liquid.model import Limits, Prices
 from l3dali.datasets.liquid.plan import Plan, Predicted, Tie
 from l3dali.datasets.liquid.profile import Fits, Host, Linear
@@ -127,7 +125,6 @@ def make_plan(source: Path, shares: dict[str, float], group: str = "png rgb 8") 
     )
     return Plan(
         sources=[str(source)],
-        fingerprint=fingerprint(find_sources([str(source)])),
         images=1,
         formats=formats,
         candidates=formats,

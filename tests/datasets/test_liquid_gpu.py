@@ -149,7 +149,7 @@ def made_up_profile(**host: Any) -> Profile:
         {key: Linear(base=seconds) for key, seconds in gpu.items()},
     )
     there = Host(cores=2, **{"disk": 400e6, "upload": 25e9, "gpu": "GPU", **host})
-    return Profile(["set"], "", 1000, there, {"png rgb 8": fits}, [sample])
+    return Profile(["set"], 1000, there, {"png rgb 8": fits}, [sample])
 
 
 def plan(tmp_path: Path, profile: Profile, *arguments: str) -> dict[str, Any]:

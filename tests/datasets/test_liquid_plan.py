@@ -96,7 +96,7 @@ def make_profile(
         gpu_seconds=on_gpu,
     )
     there = Host(cores=cores, disk=disk, **(host or {}))
-    return Profile(["set"], "f" * 64, 1000, there, {GROUP: fits}, samples, training)
+    return Profile(["set"], 1000, there, {GROUP: fits}, samples, training)
 
 
 def plan_of(profile: Profile, formats: Sequence[str] = LOSSLESS, **limits: Any) -> Plan:
@@ -189,7 +189,7 @@ def _random_costs(rng: np.random.Generator, count: int, formats: Sequence[str]) 
         Sample("", name, int(rng.uniform(1e5, 1e6)), 10**6, 3 * 10**6, 1.0, {}, {})
         for name in groups
     ]
-    profile = Profile([], "", count, Host(cores=1), groups, samples)
+    profile = Profile([], count, Host(cores=1), groups, samples)
     return costs_of(profile, formats, has_cache=False)
 
 

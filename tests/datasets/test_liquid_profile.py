@@ -25,9 +25,8 @@ from l3dali.cli import main
 from l3dali.cli.arguments import rate_argument
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.storage import open_folder
-from l3dali.datasets.convert.work import find_sources
 from l3dali.datasets.liquid import measure
-from l3dali.datasets.liquid.dataset import Candidate, draw, fingerprint, open_dataset
+from l3dali.datasets.liquid.dataset import Candidate, draw, open_dataset
 from l3dali.datasets.liquid.fit import fit_linear
 from l3dali.datasets.liquid.groups import group_of
 from l3dali.datasets.liquid.host import measure_reading
@@ -85,7 +84,6 @@ def sample(
 def profile(**changes: Any) -> Profile:
     fields: dict[str, Any] = {
         "sources": ["set"],
-        "fingerprint": "0" * 64,
         "images": 1,
         "host": Host(cores=2.0),
         "groups": {"png rgb 8": Fits(1, 200, {"source": Linear(per_byte=1.0)}, {})},
@@ -312,14 +310,6 @@ def test_output(
 
 
 # The sample.
-
-
-def test_fingerprint_is_of_names_and_sizes(folder: Path) -> None:
-    before = fingerprint(find_sources([str(folder)]))
-    moved = folder.rename(folder.with_name("moved"))
-    assert fingerprint(find_sources([str(moved)])) == before
-    (moved / "notes.txt").write_text("longer than before")
-    assert fingerprint(find_sources([str(moved)])) != before
 
 
 def test_weights_of_a_sample_add_up(tmp_path: Path) -> None:

@@ -50,7 +50,6 @@ from l3dali.datasets.convert.work import (
     is_shard_name,
     unused_labels,
 )
-from l3dali.datasets.liquid.dataset import fingerprint
 from l3dali.datasets.liquid.plan import read_plan
 from l3dali.errors import UsageError
 from l3dali.images.reading import READ_SUFFIXES, unread_images
@@ -64,7 +63,6 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.manifest import Row
     from l3dali.datasets.convert.report import Summary
     from l3dali.datasets.convert.work import Sources, Work
-    from l3dali.datasets.liquid.plan import Plan
 
     Engine: TypeAlias = Callable[[Sequence[Job], int], Iterator[list[Row]]]
 
@@ -97,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_summary(arguments.json_summary)
     target = open_folder(arguments.dest)
     if arguments.dry_run:
-        sources = _find_sources(arguments, plan)
+        sources = _find_sources(arguments)
         with Manifest(target, read_only=True) as manifest:
             work = find_work(sources, arguments.dest, options, manifest, 1)
             _check_names(work, options)
@@ -105,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
             return _preview(work)
     with Manifest(target) as manifest:  # Its lock comes first: no other run adds to what is listed.
         interrupt_once()
-        sources = _find_sources(arguments, plan)
+        sources = _find_sources(arguments)
         with _open_engine(arguments) as (engine, workers):
             interrupt_once()  # again, as Ray sets handlers of its own
             work = find_work(sources, arguments.dest, options, manifest, workers)
@@ -159,13 +157,8 @@ def _refuse_dest(url: str) -> None:
             )
 
 
-def _find_sources(arguments: argparse.Namespace, plan: Plan | None) -> Sources:
+def _find_sources(arguments: argparse.Namespace) -> Sources:
     sources = find_sources(arguments.sources)
-    if plan is not None and fingerprint(sources) != plan.fingerprint:
-        raise UsageError(
-            f"{arguments.plan} does not match SOURCE: it is of another data set, or files were "
-            "added, removed or changed since the profile; profile and plan again"
-        )
     if arguments.remove_gone:  # What is not named would seem to be gone.
         if not sources.are_whole:
             raise UsageError("--remove-gone needs whole folders as SOURCE, not single files")

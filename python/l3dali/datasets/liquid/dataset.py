@@ -5,7 +5,6 @@ Knows files and headers; decodes nothing.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
     from l3dali.datasets.convert.images import Options
     from l3dali.datasets.convert.storage import Folder, Stored
-    from l3dali.datasets.convert.work import Sources
 
 _PEEKED_FILES = 2000
 _PEEKED_BYTES = 2**14
@@ -70,7 +68,6 @@ class DataSet:
     """What is known of a data set before anything is decoded.
 
     Attributes:
-        fingerprint: of its files.
         files: all of them, with their folders.
         is_remote: any of them is reached by a URL.
         candidates: images, their weights together as many as there are.
@@ -78,23 +75,11 @@ class DataSet:
         failures: what cannot be listed or read, and why.
     """
 
-    fingerprint: str
     files: list[tuple[Folder, Stored]]
     is_remote: bool
     candidates: list[Candidate] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
-
-
-def fingerprint(sources: Sources) -> str:
-    """A hash of names and sizes of the files, but for JSON: plans may lie among images."""
-    files = [
-        f"{name}\0{file.size}\n"
-        for each in sources.folders.values()
-        for name, file in each.items()
-        if not name.lower().endswith(".json")
-    ]
-    return hashlib.sha256("".join(sorted(files)).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def open_dataset(
@@ -143,7 +128,7 @@ def open_dataset(
             else:
                 others[PurePosixPath(file.name).suffix.lower()] += 1
                 skipped["files that are not images"] += 1
-    found = DataSet(fingerprint(sources), files, any(map(is_remote, sources.folders)))
+    found = DataSet(files, any(map(is_remote, sources.folders)))
     found.failures += sources.failures
     found.notes += [f"{what} skipped: {count}" for what, count in sorted(skipped.items())]
     seconds /= bool(loose) + bool(shards) or 1

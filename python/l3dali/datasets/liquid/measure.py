@@ -153,7 +153,6 @@ def measure_profile(
     return Profile(
         sources=list(map(without_password, sources)),
         labels=list(labels),
-        fingerprint=found.fingerprint,
         images=sum(fits.images for fits in groups.values()),
         host=Host(
             cores=known.get("cores") or usable,

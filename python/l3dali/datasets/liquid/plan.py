@@ -116,7 +116,6 @@ class Plan:
 
     Attributes:
         sources: the arguments that named the data set.
-        fingerprint: of the profile's data set.
         images: how many it has.
         formats: those of the mix.
         candidates: those that were asked about, for images that can be of none of `formats`.
@@ -131,7 +130,6 @@ class Plan:
     """
 
     sources: list[str]
-    fingerprint: str
     images: int
     formats: list[str]
     candidates: list[str]
@@ -287,7 +285,6 @@ def find_plan(
     used = [name for name in mix if predicted.format_shares().get(name, 0) > 0]
     plan = Plan(
         sources=profile.sources,
-        fingerprint=profile.fingerprint,
         images=profile.images,
         formats=used or list(mix),
         candidates=costs.formats,

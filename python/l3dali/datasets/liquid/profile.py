@@ -158,7 +158,6 @@ class Profile:
 
     Attributes:
         sources: the arguments that named the data set.
-        fingerprint: a hash of names and sizes of its files.
         images: in all.
         host: where it was measured.
         groups: by group, its costs.
@@ -170,7 +169,6 @@ class Profile:
     """
 
     sources: list[str]
-    fingerprint: str
     images: int
     host: Host
     groups: dict[str, Fits]
