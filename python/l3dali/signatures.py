@@ -99,19 +99,11 @@ READ_SUFFIXES = frozenset(
 IMAGE_SUFFIXES = READ_SUFFIXES | {".avif", ".exr", ".gif", ".heic", ".heif", ".ico", ".tga"}
 
 _UNREAD_SUFFIXES = IMAGE_SUFFIXES - READ_SUFFIXES
-# Of archives and records that nothing here reads.
-_HOLDERS = {".7z", ".rar", ".h5", ".hdf5", ".mdb", ".rec", ".beton", ".pq", ".feather"}
 
 
 def unread_images(others: Mapping[str, int], what: str) -> list[str]:
-    """Says which of the other files, by suffix, are images not read, or may hold some."""
-    several = (
-        (_UNREAD_SUFFIXES, f"images among the files {what}", "make PNG of them first"),
-        (_HOLDERS, f"what may hold images, among the files {what}", "make files or shards of it"),
-    )
-    lines = []
-    for suffixes, found, advice in several:
-        counts = [f"{others[suffix]} {suffix}" for suffix in sorted(suffixes & others.keys())]
-        if counts:
-            lines.append(f"{found}: {', '.join(counts)}; {advice}")
-    return lines
+    """Says which of the other files, by suffix, are images not read."""
+    counts = [f"{others[suffix]} {suffix}" for suffix in sorted(_UNREAD_SUFFIXES & others.keys())]
+    if not counts:
+        return []
+    return [f"images among the files {what}: {', '.join(counts)}; make PNG of them first"]
