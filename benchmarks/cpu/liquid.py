@@ -29,9 +29,8 @@ from rich.progress import track
 
 import l3dali
 import l3dali.pipeline
-from l3dali.datasets.convert.choosing import Seen
+from l3dali.datasets.convert.choosing import Seen, group_of
 from l3dali.datasets.convert.storage import open_folder
-from l3dali.datasets.liquid.groups import group_of
 from l3dali.datasets.liquid.host import measure_reading
 from l3dali.datasets.liquid.measure import measure_profile
 from l3dali.datasets.liquid.model import Limits, turn_seconds
@@ -375,7 +374,7 @@ def plan_for(profile: Profile, pictures: list[Picture]) -> Assignment:
     """What `l3 plan` chooses for the images of a set."""
     plan = find_plan(profile, Limits(profile.host), FORMATS)
     seen = [Seen(each.name, each.group, each.sizes[SOURCE], each.pixels) for each in pictures]
-    return tuple(plan.choose(seen))
+    return tuple(map(plan.choose, seen))
 
 
 def calibrated(model: Model, seconds: float) -> Model:

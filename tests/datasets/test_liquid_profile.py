@@ -23,12 +23,12 @@ from convert_tools import write_tar
 from l3dali import codec
 from l3dali.cli import main
 from l3dali.cli.arguments import rate_argument
+from l3dali.datasets.convert.choosing import group_of
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.storage import open_folder
 from l3dali.datasets.liquid import measure
 from l3dali.datasets.liquid.dataset import Candidate, draw, open_dataset
 from l3dali.datasets.liquid.fit import fit_linear
-from l3dali.datasets.liquid.groups import group_of
 from l3dali.datasets.liquid.host import measure_reading
 from l3dali.datasets.liquid.measure import measure_profile
 from l3dali.datasets.liquid.profile import (

@@ -14,7 +14,7 @@ import numpy as np
 
 from l3dali import codec
 from l3dali.console import reason_of
-from l3dali.datasets.convert.choosing import SOURCE, UNKNOWN, Seen
+from l3dali.datasets.convert.choosing import SOURCE, UNKNOWN, Seen, group_of
 from l3dali.datasets.convert.storage import new_hash
 from l3dali.images.headers import ImageError, read_header
 from l3dali.images.lossy import lossy_format
@@ -243,10 +243,9 @@ def choose_format(blob: Blob, options: Options) -> str:
             return _OWN
         return options.coding if options.to == "l3" else options.to
     header = read_header(blob.data)
-    group = options.plan.group_of(blob.data, header, labels=options.is_labels(*blob.names))
+    group = group_of(blob.data, header, labels=options.is_labels(*blob.names))
     area = header.width * header.height
-    (chosen,) = options.plan.choose([Seen(blob.place, group, len(blob.data), area)])
-    return chosen
+    return options.plan.choose(Seen(blob.place, group, len(blob.data), area))
 
 
 def convert_image(

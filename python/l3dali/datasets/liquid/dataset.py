@@ -15,11 +15,11 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from l3dali.console import Failure, reason_of
+from l3dali.datasets.convert.choosing import group_of
 from l3dali.datasets.convert.images import has_image_suffix
 from l3dali.datasets.convert.job import FILES, Job, read_blobs
 from l3dali.datasets.convert.storage import is_remote, open_folder
 from l3dali.datasets.convert.work import find_sources, kind_of, unused_labels
-from l3dali.datasets.liquid.groups import group_of
 from l3dali.errors import UsageError
 from l3dali.images.headers import ImageError, read_header
 from l3dali.images.reading import READ_SUFFIXES, unread_images

@@ -15,8 +15,7 @@ import numpy as np
 
 from l3dali import __version__
 from l3dali.codec import DEFAULT_CODING
-from l3dali.datasets.convert.choosing import SOURCE
-from l3dali.datasets.liquid.groups import group_of, has_numbers
+from l3dali.datasets.convert.choosing import SOURCE, has_numbers
 from l3dali.datasets.liquid.model import (
     Limits,
     Prices,
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.choosing import Seen
     from l3dali.datasets.liquid.model import Array, Costs
     from l3dali.datasets.liquid.profile import Profile
-    from l3dali.images.headers import Header
 
 FORMAT = "l3-plan"
 VERSION = 1
@@ -156,18 +154,6 @@ class Plan:
         text = json.dumps(decides, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def group_of(self, data: bytes, header: Header, *, labels: bool) -> str:
-        """As the function of this name."""
-        return group_of(data, header, labels=labels)
-
-    def choose(self, images: Sequence[Seen]) -> list[str]:
-        """The format that each image is to be stored in: one of `FORMATS`.
-
-        The same image gets the same format on any machine. One of a group that the profile did not
-        see stays as it is.
-        """
-        return [self._choose_one(image) for image in images]
-
     @cached_property
     def price_lines(self) -> dict[str, dict[str, list[Linear]]]:
         """By group and format, the price of an image in each place.
@@ -190,7 +176,12 @@ class Plan:
     def _tied(self) -> dict[tuple[str, frozenset[str]], Tie]:
         return {(tie.group, frozenset(tie.formats)): tie for tie in self.ties}
 
-    def _choose_one(self, image: Seen) -> str:
+    def choose(self, image: Seen) -> str:
+        """The format that an image is to be stored in: one of `FORMATS`.
+
+        The same image gets the same format on any machine. One of a group that the profile did not
+        see stays as it is.
+        """
         chosen = SOURCE
         if lines := self.price_lines.get(image.group):
             tied = cheapest(lines, image.source_bytes, image.pixels)
