@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import os
-import re
 from collections import Counter
 from collections.abc import Sized
 from typing import TYPE_CHECKING, Any, Literal
@@ -306,34 +305,13 @@ def checked_tile(tile: tuple[int, int] | None) -> tuple[int, int] | None:
     return height, width
 
 
-_KNOWN_CHUNKS = frozenset({b"icc ", b"exif", b"plte", b"xmp ", b"keyv"})
-_CHUNK_TYPE = re.compile(rb"[a-z0-9 ][A-Za-z0-9 ]{3}")  # of optional chunks
-
-
 def chunks_of(area: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Types and data of chunks that stand back to back (docs/format.md 4).
-
-    Raises:
-        ValueError: the bytes are not optional chunks.
-    """
+    """Types and data of the valid chunks of a file, which stand back to back (docs/format.md 4)."""
     at = 0
     while at < len(area):
         kind, size = area[at : at + 4], int.from_bytes(area[at + 4 : at + 8], "little")
-        end = at + 8 + -(-size // 4) * 4
-        data, padding = area[at + 8 : at + 8 + size], area[at + 8 + size : end]
-        if end > len(area) or not _CHUNK_TYPE.fullmatch(kind) or any(padding):
-            raise ValueError(f"other_chunks: no optional chunk at byte {at}")
-        yield kind, data
-        at = end
-
-
-def checked_chunks(chunks: Buffer | None) -> bytes | None:
-    """Validates optional chunks, which are of types that this version does not know."""
-    area = checked_bytes("other_chunks", chunks)
-    for kind, _ in chunks_of(area or b""):
-        if kind in _KNOWN_CHUNKS:
-            raise ValueError(f"other_chunks: {kind.decode()!r} has an option of its own")
-    return area
+        yield kind, area[at + 8 : at + 8 + size]
+        at += 8 + -(-size // 4) * 4
 
 
 def check_room(kept_bytes: int) -> None:

@@ -168,7 +168,8 @@ def encode(
             or four the second predicts the first, and both the third. None lets the encoder choose.
 
     Raises:
-        L3Error: all that is to be kept takes more than the format has room for, nearly 2^28 bytes.
+        L3Error: all that is to be kept takes more than the format has room for, nearly 2^28 bytes;
+            or `other_chunks` are no optional chunks of unknown types.
         TypeError: the samples are of another type, or an option is.
         ValueError: the shape or an option is not supported.
     """
@@ -187,7 +188,7 @@ def encode(
         "palette": entries,
         "xmp": arguments.checked_bytes("xmp", xmp),
         "key_values": None if metadata is None else dump_metadata(metadata),
-        "other_chunks": arguments.checked_chunks(other_chunks),
+        "other_chunks": arguments.checked_bytes("other_chunks", other_chunks),
     }
     arguments.check_room(sum(len(part) for part in kept.values() if part is not None))
     return _native.encode(

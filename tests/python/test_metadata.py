@@ -238,21 +238,21 @@ def test_unknown_chunks_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("area", "message"),
+    "area",
     [
-        (OTHERS + b"zzz", "no optional chunk at byte 36"),
-        (OTHERS[:-4], "no optional chunk at byte 20"),
-        (b"zzz1" + b"\xff" * 4, "no optional chunk at byte 0"),
-        (chunk(b"zzz1", b"1")[:-1] + b"\1", "no optional chunk at byte 0"),
-        (chunk(b"NEED", b""), "no optional chunk at byte 0"),
-        (chunk(b"zz_1", b""), "no optional chunk at byte 0"),
-        (chunk(b"VTAB", b""), "no optional chunk at byte 0"),
-        (chunk(b"icc ", b""), "'icc ' has an option of its own"),
-        (OTHERS + chunk(b"keyv", b"{}"), "'keyv' has an option of its own"),
+        OTHERS + b"zzz",
+        OTHERS[:-4],
+        b"zzz1" + b"\xff" * 4,
+        chunk(b"zzz1", b"1")[:-1] + b"\1",
+        chunk(b"NEED", b""),
+        chunk(b"zz_1", b""),
+        chunk(b"VTAB", b""),
+        chunk(b"icc ", b""),
+        OTHERS + chunk(b"keyv", b"{}"),
     ],
 )
-def test_other_chunks_are_judged(area: bytes, message: str) -> None:
-    with pytest.raises(ValueError, match=f"^other_chunks: {message}"):
+def test_other_chunks_are_validated(area: bytes) -> None:
+    with pytest.raises(l3dali.L3Error, match="invalid argument"):
         l3dali.encode(IMAGE, other_chunks=area)
 
 
