@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from l3dali.cli.arguments import Commands
-    from l3dali.datasets.liquid.hosts import HostFile
     from l3dali.datasets.liquid.model import Limits
     from l3dali.datasets.liquid.plan import Plan
     from l3dali.datasets.liquid.profile import Profile
@@ -113,10 +112,10 @@ def add_command(commands: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Plans, writes the plan and says what it does; gives the exit code."""
     from l3dali.datasets.liquid.hosts import on_host, read_host
-    from l3dali.datasets.liquid.plan import find_plan, rate_of
+    from l3dali.datasets.liquid.plan import find_plan
     from l3dali.datasets.liquid.profile import read_profile, without_gpu
 
-    profile = measured = read_profile(arguments.profile)
+    profile = read_profile(arguments.profile)
     target: Path = arguments.output
     for source in (arguments.profile, Path(arguments.host or arguments.profile)):
         without_collisions([(source, target)])
@@ -125,22 +124,22 @@ def run(arguments: argparse.Namespace) -> int:
         nodes = arguments.nodes or described.nodes
         shared = arguments.file_system or described.file_system
         described = replace(described, nodes=nodes, file_system=shared)
-        profile = on_host(measured, described)
+        profile = on_host(profile, described)
     if arguments.device == "cpu":
         profile = without_gpu(profile)
     limits = _limits(profile, arguments)
     formats = _formats(arguments)
     new_file(target, overwrite=arguments.overwrite)  # the last check: others say more
     plan = find_plan(profile, limits, formats, arguments.min_gain)
-    span: list[float] = []
-    if described is not None and profile.host.gpu is not None:
-        for speed in (1 - described.decode_error, 1 + described.decode_error):
-            span.append(rate_of(on_host(measured, described, speed), limits, plan.formats))
     write_file(target, f"{plan.to_json()}\n".encode(), replace=arguments.overwrite)
     file = sys.stderr if target == STDOUT else sys.stdout
     _print(plan, file)
     if described is not None:
-        _print_host(described, span, file)
+        what = f"{printable(described.name)}: nothing was measured there"
+        if profile.host.gpu is not None:
+            error = f"{described.decode_error:.0%}"
+            what += f"; its GPUs may decode {error} slower or faster than predicted"
+        print(what, file=file)
     for note in profile.notes:
         complain(f"l3: the profile says: {note}")
     return 0
@@ -186,16 +185,6 @@ def _print(plan: Plan, file: TextIO) -> None:
         print(line, file=file)
     grown = ratio(predicted.stored_bytes, predicted.source_bytes)
     print(f"on disk: {megabytes(predicted.stored_bytes)}, ratio {grown}", file=file)
-
-
-def _print_host(host: HostFile, span: list[float], file: TextIO) -> None:
-    what = f"{printable(host.name)}: nothing was measured there"
-    if span:
-        what += (
-            f"; its GPUs may decode {host.decode_error:.0%} slower or faster than predicted: "
-            f"{_rate(span[0])} to {_rate(span[1])} images/s"
-        )
-    print(what, file=file)
 
 
 def _decoding(plan: Plan) -> list[str]:

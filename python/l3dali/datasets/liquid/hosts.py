@@ -95,7 +95,7 @@ def parse_host(text: bytes | str) -> HostFile:
     return host
 
 
-def on_host(profile: Profile, host: HostFile, speed: float = 1.0) -> Profile:
+def on_host(profile: Profile, host: HostFile) -> Profile:
     """The profile as if its images were on that host.
 
     CPU times of decoding stay those of the host that was profiled.
@@ -103,7 +103,6 @@ def on_host(profile: Profile, host: HostFile, speed: float = 1.0) -> Profile:
     Args:
         profile: of a data set.
         host: replaces the profile's.
-        speed: of the GPUs, relative to the description.
     """
     there = Host(**{each.name: getattr(host, each.name) for each in fields(Host)})
     if host.file_system is not None:  # nodes read from it over the network, not from their disks
@@ -119,14 +118,13 @@ def on_host(profile: Profile, host: HostFile, speed: float = 1.0) -> Profile:
     members: dict[str, list[Sample]] = defaultdict(list)
     for sample in profile.samples:
         members[sample.group].append(sample)
-    decode = {coding: rate * speed for coding, rate in host.decode.items()}
     return replace(
         profile,
         groups={
-            name: _fits_with_gpu(fits, members[name] or profile.samples, decode)
+            name: _fits_with_gpu(fits, members[name] or profile.samples, host.decode)
             for name, fits in profile.groups.items()
         },
-        samples=[_sample_with_gpu(sample, decode) for sample in profile.samples],
+        samples=[_sample_with_gpu(sample, host.decode) for sample in profile.samples],
     )
 
 

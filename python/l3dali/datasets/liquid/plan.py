@@ -291,12 +291,6 @@ def find_plan(
     return replace(plan, ties=_find_ties(plan, costs, solution.shares))
 
 
-def rate_of(profile: Profile, limits: Limits, formats: Collection[str]) -> float:
-    """Images a second of the best mix of some formats, as `find_plan` predicts them."""
-    costs = costs_of(profile, formats, has_cache=bool(limits.host.gpu_cache))
-    return solve(costs, limits).rate
-
-
 def _fewest(
     found: Mapping[tuple[str, ...], Solution],
     costs: Costs,
