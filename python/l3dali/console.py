@@ -87,7 +87,7 @@ def hush_libraries() -> None:
 def complain(text: str) -> None:
     """Prints a line on standard error; the exit code says as much if that is not possible."""
     with suppress(OSError):
-        print(printable(without_passwords(text)), file=sys.stderr)
+        print(printable(without_password(text)), file=sys.stderr)
 
 
 def say(lines: Iterable[str]) -> None:
@@ -127,16 +127,13 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         place = "" if error.filename is None else f": {error.filename}"
         return f"{error.strerror}{shortened(without_password(place))}"
-    text = " ".join(without_passwords(str(error)).split())
+    text = " ".join(without_password(str(error)).split())
     return shortened(text) or type(error).__name__
 
 
 def without_password(text: str) -> str:
     """The text without the passwords of users in URLs."""
     return re.sub(r"((?://|(?<=:)/)[^/:\s]*):[^/\s]*@", r"\1@", text)  # a Path has one slash
-
-
-without_passwords = without_password
 
 
 def tell_failures(failures: Sequence[Failure], *, has_summary: bool = False) -> None:

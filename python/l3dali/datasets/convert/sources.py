@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l3dali.console import Failure, without_password, without_passwords
+from l3dali.console import Failure, without_password
 from l3dali.datasets.convert.reader import is_shard_name
 from l3dali.datasets.convert.storage import Stored, is_remote, open_folder, split_url
 from l3dali.errors import UsageError, needs
@@ -142,7 +142,7 @@ def _find_one_of_many(url: str) -> Stored | Failure | None:
     try:
         return _find_file(url)
     except (OSError, UsageError) as error:
-        reason = getattr(error, "strerror", None) or without_passwords(str(error))
+        reason = getattr(error, "strerror", None) or without_password(str(error))
         return Failure(without_password(url), reason)
 
 

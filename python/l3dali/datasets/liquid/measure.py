@@ -69,7 +69,6 @@ def measure_profile(
     *,
     samples: int = DEFAULT_SAMPLES,
     seconds: float = DEFAULT_SECONDS,
-    seed: int = 0,
     labels: Sequence[str] = (),
     max_pixels: int = codec.DEFAULT_MAX_PIXELS,
     layout: Layout | None = None,
@@ -84,7 +83,6 @@ def measure_profile(
         sources: folders, shards, braces, URLs, as `l3 convert` takes them.
         samples: how many images to measure.
         seconds: about how long to take; there are fewer samples then, but one of each group.
-        seed: chooses the images.
         labels: names of label maps, as in `l3 convert`.
         max_pixels: an image of more is skipped.
         layout: of .npy files, as in `l3 convert`.
@@ -102,7 +100,7 @@ def measure_profile(
     if samples < 1 or not 0 < seconds < math.inf:
         raise UsageError("samples and seconds are numbers above 0")
     known = dict(given or {})
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     options = Options(labels=tuple(labels), max_pixels=max_pixels, layout=layout)
     found = open_dataset(sources, options, samples=samples, seconds=_LOOKING * seconds, rng=rng)
     notes = list(found.notes)
