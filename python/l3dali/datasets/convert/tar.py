@@ -9,15 +9,11 @@ from __future__ import annotations
 import copy
 import posixpath
 import re
-import struct
 import tarfile
-import tempfile
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, Literal
 
 from l3dali.datasets.convert.images import Blob, may_be_image, renamed
-from l3dali.datasets.convert.storage import CHUNK_BYTES, naming
 from l3dali.signatures import HEAD_BYTES
 
 if TYPE_CHECKING:
@@ -31,7 +27,6 @@ SUFFIXES = (".tar",)
 
 _BLOCK = tarfile.BLOCKSIZE
 _MOST_PADDING = 2**20  # behind the last member; tapes have such records
-_SPOOLED_BYTES = 8 * 2**20  # a member that is no image and larger than this waits on disk
 _SMALL_BYTES = 2**16  # of a member that is written at once
 _NAMES = "utf-8", "surrogateescape"  # any bytes, kept as they are
 _USTAR_NAME_BYTES = tarfile.LENGTH_PREFIX + 1 + tarfile.LENGTH_NAME
@@ -51,8 +46,7 @@ class Member:
     Attributes:
         info: what tarfile read of it.
         header: the blocks before its data.
-        data: its data, or the first block of it.
-        rest: the other data of large members that are no images.
+        data: its data.
         padding: what fills the last block.
         blobs: its data, if that may be an image.
     """
@@ -60,15 +54,13 @@ class Member:
     info: tarfile.TarInfo
     header: bytes
     data: bytes
-    rest: BinaryIO | None
     padding: bytes
     blobs: Sequence[Blob]
 
     @property
     def bytes(self) -> int:
-        """What it holds in memory, and in TMPDIR."""
-        in_rest = self.info.size if self.rest is not None else 0
-        return len(self.header) + len(self.data) + len(self.padding) + in_rest
+        """What it holds in memory."""
+        return len(self.header) + len(self.data) + len(self.padding)
 
 
 def read_entries(source: HashedReader, options: Options) -> Iterator[Member]:
@@ -83,7 +75,6 @@ def read_entries(source: HashedReader, options: Options) -> Iterator[Member]:
             fileobj=file,  # type: ignore[arg-type]
             encoding=_NAMES[0],
             errors=_NAMES[1],
-            tarinfo=_Info,
         )
         # Without a first member, Python 3.10 looks for one before the file's beginning.
         while tar.offset and (info := tar.next()) is not None:
@@ -110,38 +101,8 @@ def read_entries(source: HashedReader, options: Options) -> Iterator[Member]:
         raise TarError(f"{zeros} bytes of zeros at the end: a tar file that was not written whole?")
 
 
-class _Info(tarfile.TarInfo):
-    """tarfile's reader of headers, which takes less time for usual ones."""
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Info:
-        """As tarfile has it."""
-        if len(buf) == _BLOCK and _is_usual(buf):
-            fields = [field.partition(b"\0")[0] for field in _FIELDS.unpack(buf)]
-            with suppress(ValueError):  # It is for tarfile to say.
-                digits = [field.decode("ascii") for field in (*fields[1:7], *fields[10:])]
-                numbers = [int(each.strip() or "0", 8) for each in digits]
-                if numbers[5] == sum(buf[:148]) + sum(buf[156:]) + 8 * ord(" "):
-                    info = cls(fields[0].decode(encoding, errors))
-                    info.mode, info.uid, info.gid, info.size, info.mtime = numbers[:5]
-                    info.chksum, info.devmajor, info.devminor = numbers[5:]
-                    texts = [field.decode(encoding, errors) for field in fields[7:10]]
-                    info.linkname, info.uname, info.gname = texts
-                    return info
-        return super().frombuf(buf, encoding, errors)
-
-
 def _is_gnu(header: bytes | bytearray) -> bool:
     return header[257:265] == b"ustar  \0"
-
-
-def _is_usual(header: bytes | bytearray) -> bool:
-    """Of a file, without a folder that stands apart from its name."""
-    return header[156:157] == tarfile.REGTYPE and (not header[345] or _is_gnu(header))
-
-
-# Name; mode, owner, group, size, time, checksum; link, names of owner and group; device.
-_FIELDS = struct.Struct("100s8s8s8s12s12s8s1x100s8x32s32s8s8s167x")
 
 
 def _read_member(
@@ -154,30 +115,15 @@ def _read_member(
     length = info.size if is_plain else size  # Sizes of other kinds have meanings of their own.
     if size < 0 or (is_plain and size != length + -length % _BLOCK):
         raise TarError(f"{name}: a damaged header")
-    head = _read_whole(file, min(length, _BLOCK), name)
-    blobs: list[Blob] = []
-    rest: BinaryIO | None = None
-    if is_plain and may_be_image(name, head[:HEAD_BYTES], options):
-        data = _read_whole(file, length, name, head)
-        blobs.append(Blob(name, data, name))
-    elif length <= _SPOOLED_BYTES:
-        data = _read_whole(file, length, name, head)
-    else:
-        data, rest = head, tempfile.TemporaryFile()  # noqa: SIM115 (closed when written)
-        remaining = length - len(head)
-        while remaining:
-            chunk = _read_whole(file, min(remaining, CHUNK_BYTES), name)
-            with naming(tempfile.gettempdir()):
-                rest.write(chunk)
-            remaining -= len(chunk)
-        rest.seek(0)
+    data = _read_whole(file, length, name)
+    is_image = is_plain and may_be_image(name, data[:HEAD_BYTES], options)
+    blobs = [Blob(name, data, name)] if is_image else []
     padding = _read_whole(file, size - length, name)
-    return Member(info, header, data, rest, padding, blobs)
+    return Member(info, header, data, padding, blobs)
 
 
-def _read_whole(file: _Recorder, size: int, name: str, head: bytes = b"") -> bytes:
-    """The next bytes, up to `size` of them together with the `head` that was read before."""
-    data = file.read_data(size - len(head), head)
+def _read_whole(file: _Recorder, size: int, name: str) -> bytes:
+    data = file.read_data(size)
     if len(data) < size:
         raise TarError(f"a truncated tar file: it ends within {name}")
     return data
@@ -195,8 +141,8 @@ class _Recorder:
         self._record.append(data)
         return data
 
-    def read_data(self, size: int, head: bytes) -> bytes:
-        return self._source.read(size, head)
+    def read_data(self, size: int) -> bytes:
+        return self._source.read(size)
 
     def tell(self) -> int:
         return self._source.bytes
@@ -295,15 +241,11 @@ class _Writer:
             header = _new_header(member, new_name, len(data))
             padding = bytes(-len(data) % _BLOCK)
         at = self._target.bytes + len(header)
-        if member.rest is None and len(data) < _SMALL_BYTES:  # A call costs more than the copy.
+        if len(data) < _SMALL_BYTES:  # A call costs more than the copy.
             self._target.write(header + data + padding)
         else:
             self._target.write(header)
             self._target.write(data)
-            if member.rest is not None:
-                with member.rest as rest:
-                    while chunk := rest.read(CHUNK_BYTES):
-                        self._target.write(chunk)
             self._target.write(padding)
         if is_indexed:
             size = info.size if data is member.data else len(data)
@@ -338,11 +280,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 def _new_header(member: Member, name: str, size: int) -> bytes:
     """The header of a member with another name and size, in the source's tar format."""
-    old, encoded = member.header, name.encode(*_NAMES)
-    if len(old) == _BLOCK and _is_usual(old) and len(encoded) <= 100 and size < 8**11:
-        before = encoded.ljust(100, b"\0") + old[100:124] + b"%011o\0" % size + old[136:148]
-        check = sum(before) + sum(old[156:]) + 8 * ord(" ")
-        return before + b"%06o\0 " % check + old[156:]
+    encoded = name.encode(*_NAMES)
     kept, last = _global_headers(member.header)
     info = copy.copy(member.info)
     info.name, info.size = name, size
