@@ -221,8 +221,6 @@ def test_no_result_replaces_its_source_through_links(
     for command, stored, link in (
         (["encode", "s.png"], "s.l3", "s.png"),
         (["decode", "a.l3", "-o", "store.png"], "store.png", "a.l3"),
-        (["thumbnail", "photo", "photo"], "photo", None),
-        (["thumbnail", "linked", "stored"], "stored", "linked"),
         (["profile", "photo", "-o", "photo"], "photo", None),
     ):
         Path(stored).write_bytes(data)
@@ -462,14 +460,12 @@ def test_usage_errors_are_one_line(
     assert files_below(tmp_path) == {"file", "list", "a.png", "a.l3"}
 
 
-@pytest.mark.parametrize("command", ["encode", "thumbnail", "verify"])
+@pytest.mark.parametrize("command", ["encode", "verify"])
 def test_no_password_is_printed(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nor by commands that take no URL: they see a path, with one slash."""
-    more = [str(tmp_path / "a.png")] if command == "thumbnail" else []
-    if command in ("encode", "decode", "verify"):
-        more = ["--json-summary", str(tmp_path / "summary.json")]
+    more = ["--json-summary", str(tmp_path / "summary.json")]
     assert main([command, f"http://bob:{60 * 'secret'}@127.0.0.1:1/a.l3", *more]) == 2
     told = capsys.readouterr().err + "".join(p.read_text() for p in tmp_path.glob("*.json"))
     assert "bob@127.0.0.1" in told

@@ -24,9 +24,9 @@ pytest.importorskip("fsspec")
 pytest.importorskip("scipy")
 
 # What needs a network or another program, says what there is, or runs in another test: that of the
-# worked example, those of conformance, of the viewer and of thumbnails.
+# worked example, those of conformance and of the viewer.
 ELSEWHERE = re.compile(
-    r"s3://|https://|display|jq|make_image|[A-Z]{4}|example.json|l3 (conformance|view|thumbnail)\b"
+    r"s3://|https://|display|jq|make_image|[A-Z]{4}|example.json|l3 (conformance|view)\b"
 )
 # What commands write where no -o says so.
 WRITTEN = {
@@ -117,6 +117,6 @@ def _remove_result(line: str) -> None:
 
 
 def test_each_command_has_examples() -> None:
-    assert len(HELP) == 9
+    assert len(HELP) == 8
     for name, text in HELP.items():
         assert len(_examples(text)) >= 2, name

@@ -317,7 +317,6 @@ def test_modes_and_times_are_kept_on_request(tmp_path: Path) -> None:
     [
         ["info"],
         ["verify"],
-        ["thumbnail", "x.png"],
     ],
     ids=lambda arguments: arguments[0],
 )

@@ -152,7 +152,7 @@ def test_json_summary_takes_the_place_of_nothing(
     assert before == {path: path.read_bytes() for path in tmp_path.glob("*") if path.is_file()}
 
 
-COMMANDS = ["encode", "decode", "info", "verify", "view", "thumbnail", "convert", "profile", "plan"]
+COMMANDS = ["encode", "decode", "info", "verify", "view", "convert", "profile", "plan"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -174,7 +174,7 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
 def test_completions_are_made() -> None:
     shtab = pytest.importorskip("shtab")
     script = shtab.complete(make_parser(), "bash")
-    assert all(option in script for option in ("thumbnail", "--skip-existing", "packed"))
+    assert all(option in script for option in ("verify", "--skip-existing", "packed"))
     done = subprocess.run(
         [
             "bash",

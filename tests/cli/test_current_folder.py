@@ -24,7 +24,6 @@ COMMANDS = [
     "decode encoded -o decoded -j 2",
     "profile images --seconds 4",
     "plan profile.json",
-    "thumbnail a.l3 a.png",
 ]
 PACKAGES = ["PIL", "imagecodecs", "l3dali", "nvidia", "numpy", "pyarrow", "rich", "tifffile"]
 

@@ -504,7 +504,7 @@ def test_other_formats_are_named(
     with pytest.raises(l3dali.L3Error) as caught:
         l3dali.decode_batch([ENCODED, data])
     assert (caught.value.index, str(caught.value)) == (1, f"item 1: {what}")
-    for command in (["info"], ["verify"], ["thumbnail"], ["decode", "-o"]):
+    for command in (["info"], ["verify"], ["decode", "-o"]):
         result = [] if command in (["info"], ["verify"]) else [str(tmp_path / "b.png")]
         assert main([command[0], str(path), *command[1:], *result]) == 2
         assert f"a.l3: {what}\n" in capsys.readouterr().err

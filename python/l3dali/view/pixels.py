@@ -15,7 +15,7 @@ import PIL.Image
 
 from l3dali import codec
 from l3dali.errors import L3Error, Status
-from l3dali.images.geometry import shrink, upright
+from l3dali.images.geometry import shrink
 from l3dali.metadata import extra_samples
 
 if TYPE_CHECKING:
@@ -115,13 +115,12 @@ def _reduced(block: Image, factor: int, labels: bool) -> Image:
     return means
 
 
-def thumbnail(data: memoryview, max_side: int, *, orient: bool = False) -> bytes:
+def thumbnail(data: memoryview, max_side: int) -> bytes:
     """A PNG of an L3 file with at most `max_side` pixels on its longer side.
 
     Args:
         data: an L3 file.
         max_side: of the PNG in pixels.
-        orient: turn it as its EXIF asks, if that is sound.
 
     Raises:
         L3Error: the file is damaged.
@@ -139,8 +138,6 @@ def thumbnail(data: memoryview, max_side: int, *, orient: bool = False) -> bytes
     pixels = shrink(
         pixels[:, :, 0] if pixels.shape[2] == 1 else pixels, max_side, labels=info.labels
     )
-    if orient:
-        pixels = upright(pixels, info.exif)[0]
     pixels = np.atleast_3d(pixels)
     if info.labels and info.channels == 1:
         numbers = pixels[:, :, 0].view(f"u{info.dtype.itemsize}")
