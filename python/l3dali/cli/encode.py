@@ -11,7 +11,7 @@ from l3dali.cli.inputs import L3_SUFFIX
 from l3dali.cli.loop import make_files
 from l3dali.cli.reading import PictureReader, add_reading_options, compare
 from l3dali.cli.report import Report, finish
-from l3dali.console import counted, megabytes, ratio
+from l3dali.console import counted
 from l3dali.images.reading import READ_SUFFIXES, unread_images
 from l3dali.images.transcoding import encode_picture
 
@@ -92,16 +92,11 @@ def _encode(options: argparse.Namespace) -> int:
 
 
 def _remark_on_growth(report: Report) -> list[str]:
-    """Which lossy sources have grown, and what to do."""
-    grown = [
-        f"{counted(part['files'], f'{name} image')} grew from {megabytes(part['read_bytes'])} to "
-        f"{megabytes(part['written_bytes'])}, "
-        f"ratio {ratio(part['written_bytes'], part['read_bytes'])}"
-        for name, part in report.lossy_sources().items()
-        if part["written_bytes"] > part["read_bytes"]
-    ]
-    return grown and [
-        *grown,
-        "L3 stores every pixel of lossy images exactly: where bytes count, keep such files as "
-        "they are; --max-side N shrinks them, --coding packed makes them fast to decode",
+    """How many lossy sources have grown, and what to do."""
+    grown = sum(done.is_lossy and done.written_bytes > done.read_bytes for done in report.done)
+    if not grown:
+        return []
+    return [
+        f"lossy images that grew: {grown}; L3 stores each of their pixels exactly. Where "
+        "bytes count, keep such files as they are; --max-side N shrinks them"
     ]

@@ -59,7 +59,7 @@ def make_files(
         like = path if options.preserve and path not in found.pipes else None
         if not write_result(targets[path], made, options, like):
             return None
-        return Done(raw_bytes, len(data), len(made), lossy_format(data))
+        return Done(raw_bytes, len(data), len(made), lossy_format(data) is not None)
 
     return run(list(targets), work, options), found
 

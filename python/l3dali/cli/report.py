@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,13 +42,13 @@ class Done:
         raw_bytes: size of its pixels.
         read_bytes: size of the source.
         written_bytes: size of the result.
-        lossy: the name of the source's format if it is lossy.
+        is_lossy: whether the source has a lossy format.
     """
 
     raw_bytes: int
     read_bytes: int
     written_bytes: int = 0
-    lossy: str | None = None
+    is_lossy: bool = False
 
 
 @dataclass
@@ -79,15 +78,6 @@ class Report:
     def sum(self, name: str) -> int:
         """The sum of an attribute over `done`."""
         return sum(getattr(done, name) for done in self.done)
-
-    def lossy_sources(self) -> dict[str, dict[str, int]]:
-        """Files, bytes read and bytes written, by lossy source format."""
-        sums: dict[str, Counter[str]] = defaultdict(Counter)
-        for done in self.done:
-            if done.lossy is not None:
-                sizes = {"read_bytes": done.read_bytes, "written_bytes": done.written_bytes}
-                sums[done.lossy].update(files=1, **sizes)
-        return {name: dict(part) for name, part in sorted(sums.items())}
 
 
 def finish(
@@ -209,5 +199,4 @@ def _fields(report: Report, found: Found) -> dict[str, Any]:
         "palettes_expanded": report.palettes_expanded,
         "stopped": report.ended_by,
         "interrupted": report.signal_number != 0,
-        "lossy_sources": report.lossy_sources(),
     }
