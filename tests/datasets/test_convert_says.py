@@ -113,27 +113,11 @@ def test_l3_files_alone_are_nothing_to_convert(
     assert "L3 files copied as they are: 1; for another coding use" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["out.tar", "a-00000-of-00001"])
-def test_a_dest_with_the_name_of_a_shard(
-    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = write_tar(tmp_path / "a.tar", samples(1))
-    for dest in (tmp_path / name, f"memory://bucket/{name}"):
-        assert convert(source, dest) == 2
-        assert f"{name} has the name of a shard" in capsys.readouterr().err
-    assert not (tmp_path / name).exists()
-    (tmp_path / name).mkdir()
-    assert convert(source, tmp_path / name) == 0
-    assert (tmp_path / name / "a.tar").exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["s", "d.l3"], "d.l3 has the name of an image. Name a folder, or d.l3/ if"),
         (["s", "file"], "l3: file is no folder"),
         (["*.tar", "d"], "*.tar: no such file or folder; * is the shell's: leave"),
-        (["s", "memory://bucket/d.png"], "has the name of an image"),
         (["s", "d", "--to", "png", "--coding", "packed"], "it only applies to L3 output"),
     ],
 )

@@ -17,25 +17,12 @@ import PIL.Image
 import pytest
 from convert_tools import convert, files_below, png, read_tar, rows_of, samples, write_tar
 
-from l3dali.datasets.convert import ray_engine
-
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # what Ray calls loopback alone
 ray = pytest.importorskip("ray")
 pytest.importorskip("rich")
 from ray.cluster_utils import Cluster  # noqa: E402
 
 OBJECTS = int(100e6)
-# No start of a worker may import l3dali: as on a machine without it.
-WITHOUT_L3DALI = """
-import sys
-
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name == "l3dali":
-            raise ModuleNotFoundError("No module named 'l3dali'", name=name)
-
-sys.meta_path.insert(0, Missing())
-"""
 # A worker does its first job, and holds the others until a file says go on: so there is a run to
 # disturb, whatever the clock says.
 HELD = """
@@ -209,13 +196,6 @@ def test_a_cluster_that_is_started_here(tmp_path: Path, monkeypatch: pytest.Monk
     assert files_below(tmp_path / "d") == {f"{i}.{end}" for i in range(3) for end in ("tar", "idx")}
 
 
-@pytest.mark.parametrize(("workers", "tasks"), [(1, 1), (2, 2), (4, 8), (6, 8)])
-def test_no_more_cores_than_jobs(workers: int, tasks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray runs what it is given on all cores of the cluster: here 4."""
-    monkeypatch.setattr(ray_engine, "_cores", lambda: 4)
-    assert ray_engine._room(workers, threads=1) == tasks
-
-
 def test_failures_are_rows_and_ctrl_c_stops(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,21 +232,6 @@ def test_failures_are_rows_and_ctrl_c_stops(
     assert convert_on_ray(source, there).returncode == 0
     assert len(list(there.glob("more*.tar"))) == 6
     assert temporaries(there) == set()
-
-
-def test_a_worker_without_l3dali(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(WITHOUT_L3DALI)
-    write_tar(tmp_path / "s" / "a.tar", samples(1))
-    with monkeypatch.context() as changed:
-        changed.setenv("PYTHONPATH", str(tmp_path / "site"))
-        add_worker(cluster)
-    done = convert_on_ray(tmp_path / "s", tmp_path / "d")
-    assert done.returncode == 2
-    assert "a worker of the cluster has no l3dali; install it on all machines" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_what_cannot_work_is_said(

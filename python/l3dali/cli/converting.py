@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from l3dali import codec
 from l3dali.cli.arguments import local_cores
-from l3dali.cli.inputs import NOT_L3_FILES, is_image_name
+from l3dali.cli.inputs import NOT_L3_FILES
 from l3dali.cli.loop import interrupt_once, signal_of
 from l3dali.cli.outputs import STDOUT
 from l3dali.cli.report import EXIT_FAILED, check_summary, conclude
@@ -41,7 +41,6 @@ from l3dali.datasets.convert.storage import (
     MANIFEST_NAME,
     is_remote,
     open_folder,
-    split_url,
 )
 from l3dali.datasets.convert.work import (
     READ_SHARDS,
@@ -142,19 +141,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_dest(url: str) -> None:
-    """Refuses a DEST that is meant to be a file: `l3 convert a.tar out.tar`."""
-    _, name = split_url(url)
-    local = None if is_remote(url) else Path(url.removeprefix("file://"))
-    if local is not None and local.is_dir():
-        return
-    if local is not None and os.path.lexists(local):
+    """Refuses a DEST that is a file."""
+    local = Path(url.removeprefix("file://"))
+    if not is_remote(url) and os.path.lexists(local) and not local.is_dir():
         raise UsageError(f"{url} is no folder, as DEST has to be")
-    for is_one, what in ((is_shard_name(name), "a shard"), (is_image_name(name), "an image")):
-        if is_one:
-            raise UsageError(
-                f"DEST is a folder, and files keep their names in it; {url} has the name of {what}."
-                f" Name a folder, or {url}/ if it is to be called so"
-            )
 
 
 def _find_sources(arguments: argparse.Namespace) -> Sources:

@@ -101,10 +101,11 @@ def run_on_ray(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
     machines = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
     threads = max(1, int(min(workers // len(jobs), max(machines, default=0))))
     work = ray.remote(_convert_remote).options(num_cpus=threads, max_retries=3)
+    most = max(1, workers // threads)
     queue = iter(jobs)
     pending: dict[Any, Job] = {}
     while True:
-        while len(pending) < _room(workers, threads) and (job := next(queue, None)) is not None:
+        while len(pending) < most and (job := next(queue, None)) is not None:
             source, target = _absolute(job.source), _absolute(job.target)
             task = replace(job, source=source, target=target, threads=threads)
             pending[work.remote(task, l3dali.__version__)] = job
@@ -112,13 +113,6 @@ def run_on_ray(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
             return
         (reference,), _ = ray.wait(list(pending), num_returns=1)
         yield _rows_of(reference, pending.pop(reference))
-
-
-def _room(workers: int, threads: int) -> int:
-    """How many tasks Ray may have at a time. It runs as many as the cluster has cores for."""
-    cores = _cores()
-    tasks = max(1, min(workers, cores) // threads)
-    return 2 * tasks if workers >= cores else tasks
 
 
 def _convert_remote(job: Job, version: str) -> list[Row]:
@@ -143,10 +137,6 @@ def _rows_of(reference: Any, job: Job) -> list[Row]:
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, EngineError):
             raise EngineError(str(error.cause)) from None
-        if "No module named 'l3dali" in str(error):
-            raise EngineError(
-                "a worker of the cluster has no l3dali; install it on all machines"
-            ) from None
         return failed_rows(job, _first_line(error.cause or error))
     except ray.exceptions.RayError as error:  # Its worker, or the machine, was lost.
         return failed_rows(job, f"Ray: {_first_line(error)}")
