@@ -123,6 +123,9 @@ def test_nothing_names_a_patient() -> None:
         assert text not in encoded
     encoded = l3dali.transcode(data, dicom_tags=["PatientID", "SliceThickness"])
     kept = kept_of(encoded)
+    named = kept_of(l3dali.transcode(data, dicom_tags=["PatientName", "ImageType"]))
+    assert named["PatientName"] == "Doe^Jane"
+    assert named["ImageType"][0] == "ORIGINAL"
     assert kept["PatientID"] == "4711"
     assert kept["SliceThickness"] == 5
     assert b"Doe" not in encoded
@@ -185,6 +188,16 @@ def test_commands(tmp_path: Path) -> None:
     assert main(["verify", str(target), "--source", str(source)]) == 0
     written = sorted(path.name for path in target.rglob("*.l3"))
     assert written == ["CT_small.l3", "IM0001.l3", "MR_small.l3", "MR_small_RLE.l3"]
+
+
+def test_a_wrong_keyword_ends_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.dcm").write_bytes(bytes_of("CT_small"))
+    wrong = ["--dicom-tags", "SliceThickness, SliceThicknes"]
+    assert main(["convert", str(tmp_path), str(tmp_path / "l3"), *wrong]) == 2
+    assert "'SliceThicknes' is no keyword" in capsys.readouterr().err
+    assert not (tmp_path / "l3").exists()
 
 
 @pytest.mark.dali

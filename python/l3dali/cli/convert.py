@@ -14,7 +14,7 @@ from l3dali.cli.arguments import (
     new_command,
     positive_number,
 )
-from l3dali.cli.reading import add_format_options, add_max_pixels_option
+from l3dali.cli.reading import add_dicom_option, add_layout_option, add_max_pixels_option
 
 if TYPE_CHECKING:
     from l3dali.cli.arguments import Commands
@@ -63,11 +63,12 @@ def add_command(commands: Commands) -> None:
         "--on-error",
         choices=["fail", "keep", "drop"],
         default="keep",
-        help="with a damaged image, fail its shard, keep the image as it is, or drop its sample; "
-        "default: %(default)s",
+        help="with an image that cannot be converted, fail its shard, copy the file as it is, or "
+        "drop its sample; default: %(default)s",
     )
     add_max_pixels_option(parser)
-    add_format_options(parser)
+    add_layout_option(parser)
+    add_dicom_option(parser)
     parser.add_argument(
         "--remove-gone",
         action="store_true",

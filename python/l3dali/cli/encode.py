@@ -9,7 +9,7 @@ from l3dali import codec
 from l3dali.cli.arguments import add_coding_options, add_output_options, new_file_command
 from l3dali.cli.inputs import L3_SUFFIX
 from l3dali.cli.loop import make_files
-from l3dali.cli.reading import PictureReader, add_reading_options, compare
+from l3dali.cli.reading import PictureReader, add_dicom_option, add_reading_options, compare
 from l3dali.cli.report import Report, finish
 from l3dali.console import counted
 from l3dali.images.reading import READ_SUFFIXES, unread_images
@@ -53,6 +53,7 @@ def add_command(commands: Commands) -> None:
         "if --max-side takes it for one",
     )
     add_reading_options(command)
+    add_dicom_option(command)
 
 
 def _encode(options: argparse.Namespace) -> int:
@@ -65,6 +66,7 @@ def _encode(options: argparse.Namespace) -> int:
             labels=bool(options.labels),
             keep_text=options.preserve,
             refuse_labels=options.labels is None,
+            dicom_tags=options.dicom_tags,
         ) as picture:
             encoded = encode_picture(
                 picture,

@@ -18,6 +18,7 @@ from l3dali.cli.arguments import number_in, positive_number
 from l3dali.codec import DEFAULT_MAX_PIXELS
 from l3dali.datasets.convert.limits import cgroup_bytes
 from l3dali.errors import L3Error
+from l3dali.images.dicom import check_keywords
 from l3dali.images.headers import read_header
 from l3dali.images.reading import read_picture
 
@@ -42,15 +43,14 @@ def add_reading_options(parser: Parser) -> None:
         help="shrink larger images to N pixels on the longer side; label maps keep their numbers",
     )
     add_max_pixels_option(parser)
-    add_format_options(parser)
-
-
-def add_format_options(parser: Parser) -> None:
-    """Adds `--layout` and `--dicom-tags`."""
     add_layout_option(parser)
+
+
+def add_dicom_option(parser: Parser) -> None:
+    """Adds `--dicom-tags`."""
     parser.add_argument(
         "--dicom-tags",
-        type=_names,
+        type=_keywords,
         default=(),
         metavar="NAMES",
         help="keep further data elements of DICOM files, such as SliceThickness,StudyDate",
@@ -62,12 +62,20 @@ def add_layout_option(parser: Parser) -> None:
     parser.add_argument(
         "--layout",
         choices=LAYOUTS,
-        help="order of the axes in .npy files, where their shape does not tell",
+        help="CHW: arrays of three axes in .npy files have their channels first; default: HWC, and "
+        "arrays that look like channels first are refused",
     )
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name for name in text.split(",") if name)
+def _keywords(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    try:
+        check_keywords(names)
+    except ImportError:
+        raise argparse.ArgumentTypeError("it needs pydicom, the extra dicom of l3dali") from None
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return names
 
 
 def add_max_pixels_option(parser: Parser) -> None:
@@ -102,7 +110,7 @@ class PictureReader:
 
         Args:
             data: the bytes of the file.
-            **how: palette, labels, keep_text and refuse_labels, as in `read_picture`.
+            **how: palette, labels, keep_text, refuse_labels and dicom_tags, as in `read_picture`.
 
         Raises:
             ImageError: as `read_picture` does.
@@ -113,8 +121,7 @@ class PictureReader:
         by_pixels = _PIXEL_BYTES * header.width * header.height
         needed = max(header.read_bytes, _COPIES * header.raw_bytes, by_pixels)
         with self._budget.reserve(needed + len(data)):
-            names = ("orient", "max_side", "layout", "dicom_tags")
-            how |= {name: getattr(self._options, name) for name in names}
+            how |= {name: getattr(self._options, name) for name in ("orient", "max_side", "layout")}
             picture = read_picture(data, max_pixels=most, header=header, **how)
             yield picture
         with self._lock:

@@ -11,7 +11,7 @@ from l3dali.cli.inputs import STDIN, Found
 from l3dali.cli.loop import run, threads_per_file
 from l3dali.cli.reading import PictureReader
 from l3dali.cli.report import Done, finish
-from l3dali.console import Failure
+from l3dali.console import Failure, counted
 from l3dali.datasets.convert.contents import Contents, find_places, sum_place
 from l3dali.datasets.convert.images import Options, has_image_suffix, renamed
 from l3dali.datasets.convert.job import FILES, OTHER
@@ -59,6 +59,7 @@ def verify(options: argparse.Namespace) -> int:
             is_copied = place.row is not None and place.row.kind == OTHER
             if sources is not None and place.kind == FILES and not is_copied:
                 reader.compare(sources.read(place), blob.data, threads)
+                sources.compared.append(name)
             else:
                 reader.verify(blob.data, threads)
             return codec.info(blob.data)
@@ -78,7 +79,10 @@ def verify(options: argparse.Namespace) -> int:
         total.add(contents)
     searched = Found(failures=places.failures, others=places.others, links=places.links)
     sizes, fields = {"L3": total.l3_bytes}, {"totals": total.fields()}
-    lines = total.lines() + ([] if sources is None else sources.remarks)
+    lines = total.lines()
+    if sources is not None:
+        text = counted(len(sources.compared), "image")
+        lines += [f"{text} compared with the sources", *sources.remarks]
     return finish(report, searched, options, sizes, lines, fields)
 
 
@@ -93,6 +97,7 @@ class _Sources:
         places.failures += found.failures
         places.links += len(found.links)
         self._folder = open_folder(url)
+        self.compared: list[str] = []
         self._of_result: dict[str, str] = {}
         wanted: list[str] = []
         others = Counter(PurePosixPath(name).suffix.lower() for name in files)

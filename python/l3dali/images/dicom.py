@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import MutableSequence
 from typing import TYPE_CHECKING
 
 from l3dali.images.headers import Header, ImageError
@@ -60,13 +61,8 @@ def read_dicom(data: bytes, palette: str, tags: Collection[str]) -> Picture:
         ImageError: a palette that cannot be kept, or an unknown keyword.
         Exception: what pydicom and its plugins raise for damaged files.
     """
-    from pydicom.datadict import tag_for_keyword
-    from pydicom.pixels import apply_color_lut
-
-    for name in tags:
-        if tag_for_keyword(name) is None:
-            raise ImageError(f"{name!r} is no keyword of DICOM, such as 'SliceThickness'")
     dataset = _dataset(data)
+    check_keywords(tags)
     try:
         pixels = dataset.pixel_array
     except (NotImplementedError, RuntimeError) as error:
@@ -76,6 +72,8 @@ def read_dicom(data: bytes, palette: str, tags: Collection[str]) -> Picture:
     if is_palette:
         if palette == "index":
             raise ImageError("the palette of a DICOM file cannot be kept; make colours of it")
+        from pydicom.pixels import apply_color_lut
+
         pixels = apply_color_lut(pixels, dataset)
     kept = {
         name: _plain(value)
@@ -87,6 +85,20 @@ def read_dicom(data: bytes, palette: str, tags: Collection[str]) -> Picture:
     kept["PhotometricInterpretation"] = "RGB" if pixels.ndim == 3 else stored
     profile = dataset.get("ICCProfile")
     return Picture(pixels, icc=profile, metadata={**metadata, DICOM: kept}, expanded=is_palette)
+
+
+def check_keywords(names: Collection[str]) -> None:
+    """Refuses names that are no keywords of data elements.
+
+    Raises:
+        ImageError: such a name is among them.
+        ImportError: pydicom is not installed.
+    """
+    from pydicom.datadict import tag_for_keyword
+
+    for name in names:
+        if tag_for_keyword(name) is None:
+            raise ImageError(f"{name!r} is no keyword of DICOM, such as 'SliceThickness'")
 
 
 def _dataset(data: bytes, *, stop_before_pixels: bool = False) -> pydicom.FileDataset:
@@ -101,6 +113,6 @@ def _plain(value: Any) -> Any:
     """A value of a data element in types of JSON; of those without one, its text."""
     if isinstance(value, (int, float)):
         return value
-    if not isinstance(value, str) and hasattr(value, "__iter__"):
+    if isinstance(value, MutableSequence):  # and no name of a person
         return [_plain(each) for each in value]
     return str(value)

@@ -63,4 +63,5 @@ def read_npy(data: bytes, layout: Layout | None) -> Picture:
     try:
         return Picture(as_hwc(array, layout))
     except (TypeError, ValueError) as error:
-        raise ImageError(str(error)) from None
+        option = "; in the command: --layout" if "layout=" in str(error) else ""
+        raise ImageError(f"{error}{option}") from None
