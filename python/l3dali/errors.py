@@ -1,13 +1,14 @@
-"""What goes wrong with L3 data.
+"""What goes wrong with L3 data, and with images of other formats.
 
-Knows nothing of the codec, which raises this.
+Knows nothing of the codec and the readers, which raise this.
 """
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 
-__all__ = ["L3Error", "Status", "UsageError"]
+__all__ = ["ImageError", "L3Error", "Status", "UsageError"]
 
 
 class Status(IntEnum):
@@ -86,3 +87,31 @@ class UsageError(Exception):
 def needs(packages: str, what: str) -> UsageError:
     """The error of packages that are not installed, named as pip knows them."""
     return UsageError(f"{what} needs what is not installed: pip install {packages}")
+
+
+class ImageError(ValueError):
+    """A file that cannot be read, or an image that a format cannot hold."""
+
+
+def unreadable(error: Exception) -> ImageError:
+    """What to say of an error of a library that reads images."""
+    name, text = type(error).__name__, str(error)
+    if isinstance(error, (MemoryError, ImportError)):
+        return ImageError(f"cannot be read: {name}: {text}")
+    if _TOO_EARLY.search(text):
+        return ImageError(ENDS_TOO_EARLY)
+    python = (ArithmeticError, AttributeError, LookupError, TypeError, UnicodeError)
+    # Of some errors of libpng imagecodecs gives memory that holds no words.
+    is_text = text.isascii() and text.isprintable() and " object at 0x" not in text
+    if isinstance(error, python) or not is_text:
+        return ImageError("cannot be read: the file is damaged")
+    is_damage = "support" not in text  # as in "Unsupported BMP compression"
+    return ImageError("cannot be read: " + "the file is damaged: " * is_damage + text)
+
+
+ENDS_TOO_EARLY = "cannot be read: the file ends too early"
+# As libpng, struct, Pillow, NumPy, tifffile and netpbmfile say it.
+_TOO_EARLY = re.compile(
+    r"input stream too small|requires a buffer|image file is truncated|smaller than requested"
+    r"|failed to read \d+ bytes|cannot reshape array|EOF: reading|data is less than expected"
+)

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 import l3dali
 from l3dali.arguments import SAMPLE_TYPES
 from l3dali.cli import main
+from l3dali.errors import unreadable
 from l3dali.images import reading
 from l3dali.images.geometry import shrink
-from l3dali.images.headers import ImageError, read_header, read_jpegxl_header, unreadable
+from l3dali.images.headers import ImageError, read_header, read_jpegxl_header
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
 from l3dali.images.transcoding import encode_picture

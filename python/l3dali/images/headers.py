@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from l3dali.errors import ENDS_TOO_EARLY, ImageError, unreadable
 from l3dali.images.tiff_directories import TIFF_ITEM_BYTES, tiff_entries
 from l3dali.metadata import MAX_METADATA_BYTES
 from l3dali.signatures import (
@@ -37,10 +38,6 @@ MAX_TIFF_CHANNELS = 4096
 Format = Literal[
     "png", "jpeg", "webp", "bmp", "tiff", "netpbm", "jpegxl", "jpeg2000", "npy", "dicom"
 ]
-
-
-class ImageError(ValueError):
-    """A file that cannot be read, or an image that a format cannot hold."""
 
 
 @dataclass(frozen=True)
@@ -109,30 +106,6 @@ def read_header(data: bytes) -> Header:
     if header.width < 1 or header.height < 1:
         raise ImageError(f"cannot be read: {header.width} x {header.height} pixels")
     return header
-
-
-def unreadable(error: Exception) -> ImageError:
-    """What to say of an error of a library that reads images."""
-    name, text = type(error).__name__, str(error)
-    if isinstance(error, (MemoryError, ImportError)):
-        return ImageError(f"cannot be read: {name}: {text}")
-    if _TOO_EARLY.search(text):
-        return ImageError(ENDS_TOO_EARLY)
-    python = (ArithmeticError, AttributeError, LookupError, TypeError, UnicodeError)
-    # Of some errors of libpng imagecodecs gives memory that holds no words.
-    is_text = text.isascii() and text.isprintable() and " object at 0x" not in text
-    if isinstance(error, python) or not is_text:
-        return ImageError("cannot be read: the file is damaged")
-    is_damage = "support" not in text  # as in "Unsupported BMP compression"
-    return ImageError("cannot be read: " + "the file is damaged: " * is_damage + text)
-
-
-ENDS_TOO_EARLY = "cannot be read: the file ends too early"
-# As libpng, struct, Pillow, NumPy, tifffile and netpbmfile say it.
-_TOO_EARLY = re.compile(
-    r"input stream too small|requires a buffer|image file is truncated|smaller than requested"
-    r"|failed to read \d+ bytes|cannot reshape array|EOF: reading|data is less than expected"
-)
 
 
 def _header(format: Format, width: int, height: int, sample_bytes: int) -> Header:

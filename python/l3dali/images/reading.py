@@ -20,6 +20,7 @@ import numpy as np
 
 from l3dali.arguments import SAMPLE_SCALARS, strip_exif_prefix, unsupported_samples
 from l3dali.codec import DEFAULT_MAX_PIXELS
+from l3dali.errors import ENDS_TOO_EARLY, unreadable
 from l3dali.images.dicom import read_dicom
 from l3dali.images.geometry import (
     looks_like_labels,
@@ -28,7 +29,6 @@ from l3dali.images.geometry import (
     upright_xmp,
 )
 from l3dali.images.headers import (
-    ENDS_TOO_EARLY,
     MAX_METADATA_BYTES,
     ImageError,
     boxes,
@@ -37,7 +37,6 @@ from l3dali.images.headers import (
     jpeg_frame,
     open_tiff,
     read_header,
-    unreadable,
 )
 from l3dali.images.npy import read_npy
 from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP, Palette, Picture
