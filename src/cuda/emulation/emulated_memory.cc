@@ -30,23 +30,23 @@ std::shared_ptr<void> EmulatedGpu::Allocate(size_t bytes, bool of_device) {
   }
   ++allocations_;
   uint8_t* const block = MakeBlock(bytes, of_device);
+  if (!of_device) live_pinned_bytes_ += bytes;
+  std::shared_ptr<void> owner(block, [this, of_device, bytes](uint8_t* memory) {
+    const Lock deleter_lock(mutex_);
+    if (of_device) {
+      Guard(false);
+      device_blocks_.erase(memory);
+      Guard(running_ == 0);
+    } else {
+      live_pinned_bytes_ -= bytes;
+    }
+    FreeBlock(memory, of_device);
+  });
   if (of_device) {
-    device_blocks_[block] = bytes;
+    device_blocks_[block] = bytes;  // may throw
     Guard(running_ == 0);
-  } else {
-    live_pinned_bytes_ += bytes;
   }
-  return {block, [this, of_device, bytes](uint8_t* memory) {
-            const Lock deleter_lock(mutex_);
-            if (of_device) {
-              Guard(false);
-              device_blocks_.erase(memory);
-              Guard(running_ == 0);
-            } else {
-              live_pinned_bytes_ -= bytes;
-            }
-            FreeBlock(memory, of_device);
-          }};
+  return owner;
 }
 
 bool EmulatedGpu::IsDevice(const void* place) const {
