@@ -64,7 +64,7 @@ struct WindowJob {
   }
 };
 
-// The groups that have channels of the plan's output, in the order of the file. None if somebody
+// The groups that have channels of the plan's output, in the order of the file. None if a caller
 // changed the list of groups since ParseImage() validated it.
 std::vector<GroupShare> ShareOutput(const ImageView& view, const TensorPlan& plan);
 
