@@ -175,7 +175,7 @@ std::vector<Triple> FindTriples(const Correlations& correlation, double max_dete
                                 const std::vector<uint32_t>& free) {
   std::vector<Triple> triples;
   for (const uint32_t a : free) {
-    EndIfAsked();
+    CheckInterrupt();
     std::vector<uint32_t> partners;
     for (const uint32_t b : free) {
       if (b != a && correlation(a, b) != 0) partners.push_back(b);
@@ -299,7 +299,7 @@ std::vector<ChannelGroup> GroupsInOrder(uint32_t channels) {
   return groups;
 }
 
-std::vector<ChannelGroup> FindChannelGroups(const PixelView& pixels, EncodeMode mode) {
+std::vector<ChannelGroup> FindChannelGroups(const PixelView& pixels, Coding coding) {
   const uint32_t channels = pixels.channels;
   const Residuals residuals(pixels);
   const Correlations correlation(residuals, channels);
@@ -315,7 +315,7 @@ std::vector<ChannelGroup> FindChannelGroups(const PixelView& pixels, EncodeMode 
     return a.channel[0] < b.channel[0];
   });
   for (ChannelGroup& group : groups) {
-    if (mode == EncodeMode::kPacked && group.channels == 3) ChooseGreen(correlation, &group);
+    if (coding == Coding::kPacked && group.channels == 3) ChooseGreen(correlation, &group);
   }
   return groups;
 }

@@ -14,6 +14,6 @@ std::vector<ChannelGroup> GroupsInOrder(uint32_t channels);
 
 // Groups of three channels that predict one another, as a sample of the pixels has it, and of one
 // where none does. Of more than kMaxChannels channels.
-std::vector<ChannelGroup> FindChannelGroups(const PixelView& pixels, EncodeMode mode);
+std::vector<ChannelGroup> FindChannelGroups(const PixelView& pixels, Coding coding);
 
 }  // namespace l3

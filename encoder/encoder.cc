@@ -52,7 +52,7 @@ constexpr uint64_t kMinStoredTileBytes = 32768;
 // The index addresses fewer than 2^36 bytes of payloads. They take up to twice the bytes of the
 // samples (16 for 8 rows of one column), and up to 16 more in each channel of 4,096.
 constexpr uint64_t kMaxRawBytes = (uint64_t{1} << 35) - (1 << 16);
-// Columns of tiles in the mode kStored. No more, since a window reads whole tiles.
+// Columns of tiles with the coding kStored. No more, since a window reads whole tiles.
 constexpr uint32_t kStoredTileWidthLog2 = 8;
 
 const uint8_t* RowOf(const PixelView& pixels, uint32_t y) {
@@ -388,7 +388,7 @@ Payloads EncodeTiles(const PixelView& pixels, ImageInfo info,
   encoded.runs.resize(tasks);
   const auto is_left_out = [&](uint32_t tile) { return !left_out.empty() && left_out[tile]; };
   std::optional<RansCoder> rans;
-  if (options.mode == EncodeMode::kRans && !only_stored) {
+  if (options.coding == Coding::kRans && !only_stored) {
     std::vector<uint32_t> tiles;
     for (uint32_t tile = 0; tile < info.tile_count(); ++tile) {
       if (!is_left_out(tile)) tiles.push_back(tile);
@@ -466,7 +466,7 @@ EncodedFile MakeFile(ImageInfo info, const std::vector<ChannelGroup>& groups,
   if (options.exif.size != 0) AppendChunk(kChunkExif, options.exif, &chunks);
   if (options.palette.size != 0) AppendChunk(kChunkPalette, options.palette, &chunks);
   if (options.xmp.size != 0) AppendChunk(kChunkXmp, options.xmp, &chunks);
-  if (options.key_values.size != 0) AppendChunk(kChunkKeyValues, options.key_values, &chunks);
+  if (options.metadata.size != 0) AppendChunk(kChunkKeyValues, options.metadata, &chunks);
   chunks.insert(chunks.end(), options.other_chunks.data,
                 options.other_chunks.data + options.other_chunks.size);
   return AssembleFile(info, chunks, payloads.sizes, std::move(payloads.runs));
@@ -477,7 +477,7 @@ EncodedFile EncodeUnmatched(const PixelView& pixels, ImageInfo info,
                             const std::vector<ChannelGroup>& groups, const ValueCoding& shifted,
                             const std::optional<ValueCoding>& ranked,
                             const EncodeOptions& options) {
-  if (options.mode == EncodeMode::kRans && options.effort >= kWideTilesEffort &&
+  if (options.coding == Coding::kRans && options.effort >= kWideTilesEffort &&
       options.tile_width_log2 == 0 && options.tile_height_log2 == 0 &&
       info.tile_width_log2 < kMaxPackedTileLog2 && pixels.width_px > 1u << info.tile_width_log2) {
     ++info.tile_width_log2;
@@ -574,7 +574,7 @@ MatchedFile EncodeMatched(const PixelView& pixels, ImageInfo info,
   return matched;
 }
 
-// A tiny image of one tile, in the rans mode.
+// A tiny image of one tile, with rans.
 EncodedFile EncodeTiny(const PixelView& pixels, ImageInfo info,
                        const std::vector<ChannelGroup>& groups, const ValueCoding& shifted,
                        const std::optional<ValueCoding>& ranked, const EncodeOptions& options) {
@@ -606,8 +606,8 @@ uint32_t CeilLog2(uint64_t v) { return v <= 1 ? 0 : BitLength(static_cast<uint32
 // Channels that most payloads have.
 uint32_t PayloadChannels(const std::vector<ChannelGroup>& groups) { return groups[0].channels; }
 
-// The groups that the options name. Without any: those that predict best if the mode predicts, else
-// channels in their order.
+// The groups that the options name. Without any: those that predict best if the coding predicts,
+// else channels in their order.
 std::vector<ChannelGroup> MakeGroups(const PixelView& pixels, const EncodeOptions& options,
                                      bool predicts) {
   if (!options.groups.empty()) {
@@ -621,14 +621,14 @@ std::vector<ChannelGroup> MakeGroups(const PixelView& pixels, const EncodeOption
     }
     return groups;
   }
-  if (pixels.channels > kMaxChannels && predicts) return FindChannelGroups(pixels, options.mode);
+  if (pixels.channels > kMaxChannels && predicts) return FindChannelGroups(pixels, options.coding);
   return GroupsInOrder(pixels.channels);
 }
 
-// Sides of tiles where all are stored: those that were asked for in the stored mode, or chosen.
+// Sides of tiles where all are stored: those that were asked for in the stored coding, or chosen.
 void ChooseStoredTiles(const PixelView& pixels, const std::vector<ChannelGroup>& groups,
                        const EncodeOptions& options, ImageInfo* info) {
-  const bool is_asked_for = options.mode == EncodeMode::kStored;
+  const bool is_asked_for = options.coding == Coding::kStored;
   info->tile_width_log2 = static_cast<uint8_t>(is_asked_for ? options.tile_width_log2 : 0);
   info->tile_height_log2 = static_cast<uint8_t>(is_asked_for ? options.tile_height_log2 : 0);
   const uint64_t pixel_bytes = PayloadChannels(groups) * info->sample_bytes();
@@ -690,7 +690,7 @@ uint32_t PackedTileHeightLog2(const PixelView& pixels, const EncodeOptions& opti
 uint64_t MetadataBytes(const EncodeOptions& options) {
   uint64_t bytes = 0;
   for (const Bytes& part : {options.icc, options.exif, options.palette, options.xmp,
-                            options.key_values, options.other_chunks}) {
+                            options.metadata, options.other_chunks}) {
     bytes += part.size;
   }
   return bytes;
@@ -775,8 +775,7 @@ Status BoundFile(const PixelView& pixels, const EncodeOptions& options, uint64_t
   if (!IsValid(pixels, options)) return Status::kInvalidArgument;
   const ImageInfo info = MakeInfo(pixels, options);
   *bytes = StoredBytesLimit(pixels, info, options);
-  if (options.mode != EncodeMode::kStored)
-    *bytes = std::max(*bytes, CodedBytesLimit(info, options));
+  if (options.coding != Coding::kStored) *bytes = std::max(*bytes, CodedBytesLimit(info, options));
   return Status::kOk;
 }
 
@@ -784,10 +783,10 @@ Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
                    const AllocateFile& allocate) {
   if (pixels.data == nullptr || !IsValid(pixels, options)) return Status::kInvalidArgument;
   ImageInfo info = MakeInfo(pixels, options);
-  if (options.mode == EncodeMode::kStored) {
+  if (options.coding == Coding::kStored) {
     return WriteFile(EncodeStored(pixels, info, options), options.threads, allocate);
   }
-  const bool packed = options.mode == EncodeMode::kPacked;
+  const bool packed = options.coding == Coding::kPacked;
   const std::vector<ChannelGroup> groups = MakeGroups(pixels, options, true);
   const bool is_color = pixels.channels == 3 || pixels.channels == 4;
   const uint32_t rans_log2 = is_color ? kRansTileLog2 : kRansGrayTileLog2;

@@ -31,20 +31,20 @@
 namespace l3 {
 
 struct EncodeOptions {
-  EncodeMode mode = EncodeMode::kRans;
-  // 1 (fast) to 9 (small). In the rans mode 2 and 3 give the same bytes, so do 4 and 5; in the
-  // other modes all do.
+  Coding coding = Coding::kRans;
+  // 1 (fast) to 9 (small). With rans 2 and 3 give the same bytes, so do 4 and 5; in the
+  // other codings all do.
   uint32_t effort = 5;
   unsigned threads = 1;  // 0: all the machine has
   uint32_t tile_width_log2 = 0;  // 0: chosen by the encoder; else 5 to 8
   uint32_t tile_height_log2 = 0;  // 0: chosen by the encoder; else 3 to 8
-  bool match_tiles = true;  // in the rans mode; without them for comparisons
+  bool match_tiles = true;  // with rans; without them for comparisons
   Meaning meaning = Meaning::kColor;
   Bytes icc, exif, palette;  // chunks; none when empty
   // Of more than four channels those that decode together, 1 to 4 in each; none: the encoder
   // chooses.
   std::vector<std::vector<uint32_t>> groups;
-  Bytes xmp, key_values;  // likewise
+  Bytes xmp, metadata;  // likewise
   // Optional chunks of types that this version does not know, back to back as in a file.
   Bytes other_chunks;
 };

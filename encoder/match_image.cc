@@ -93,7 +93,7 @@ class KeyTable {
   void Grow() {
     slots_.assign(size_t{1} << ++log2_, kFree);
     for (uint32_t place = 0; place < keys_.size(); ++place) {
-      if (place % (1u << 16) == 0) EndIfAsked();
+      if (place % (1u << 16) == 0) CheckInterrupt();
       SlotOf(keys_[place]) = place;
     }
   }
@@ -363,7 +363,7 @@ MatchImage::MatchImage(const ImageInfo& info, uint32_t few_matches, unsigned thr
                        });
   KeyTable ids;
   for (size_t i = 0; i < tiles_.size(); ++i) {
-    EndIfAsked();
+    CheckInterrupt();
     const MatchTile& tile = tiles_[i];
     chosen_[i] = tile.tokens.lanes != 0;
     if (!chosen_[i]) continue;
@@ -378,7 +378,7 @@ MatchImage::Numbers MatchImage::NumberColors(bool by_value) const {
   numbers.tiles_of_id.assign(keys_.size(), 0);
   std::vector<uint64_t> times(keys_.size());
   for (size_t i = 0; i < tiles_.size(); ++i) {
-    EndIfAsked();
+    CheckInterrupt();
     if (!chosen_[i]) continue;
     for (const uint32_t id : ids_[i]) ++numbers.tiles_of_id[id];
     for (const uint16_t place : tiles_[i].escaped) ++times[ids_[i][place]];
@@ -417,7 +417,7 @@ MatchImage::Numbers MatchImage::NumberColors(bool by_value) const {
 void MatchImage::Count(const Numbers& numbers, RansCounts* counts) const {
   *counts = RansCounts{};
   for (size_t i = 0; i < tiles_.size(); ++i) {
-    EndIfAsked();
+    CheckInterrupt();
     if (!chosen_[i]) continue;
     const RansTokens& tokens = tiles_[i].tokens;
     for (uint32_t context = 0; context < kMatchContexts; ++context) {
@@ -478,7 +478,7 @@ void MatchImage::DropColors() {
   std::vector<uint32_t> tiles_of_id(keys_.size());
   size_t colors = 0;
   for (size_t i = 0; i < tiles_.size(); ++i) {
-    EndIfAsked();
+    CheckInterrupt();
     if (!chosen_[i]) continue;
     for (const uint32_t id : ids_[i]) colors += tiles_of_id[id]++ == 0 ? 1 : 0;
   }
@@ -511,7 +511,7 @@ uint64_t MatchImage::Choose(const std::vector<uint32_t>& other_bytes, uint64_t l
     std::vector<bool> next = chosen_;
     saved = 0;
     for (uint32_t i = 0; i < tiles_.size(); ++i) {
-      EndIfAsked();
+      CheckInterrupt();
       if (!chosen_[i]) continue;
       const uint64_t bytes = SizeOf(i, numbers, costs);
       next[i] = bytes < other_bytes[i];

@@ -29,7 +29,7 @@ struct Bytes {
   size_t size = 0;
 };
 
-enum class EncodeMode {
+enum class Coding {
   kPacked,  // fast to decode
   kRans,    // small
   kStored,  // samples as they are

@@ -58,7 +58,7 @@ int Decode(bool scalar, bool planes, int times, const std::vector<uint8_t>& file
 
 int Encode(const l3::PixelView& pixels, bool packed, int times) {
   l3::EncodeOptions options;
-  options.mode = packed ? l3::EncodeMode::kPacked : l3::EncodeMode::kRans;
+  options.coding = packed ? l3::Coding::kPacked : l3::Coding::kRans;
   for (int i = 0; i < times; ++i) {
     std::vector<uint8_t> encoded;
     if (l3::EncodeImage(pixels, options, &encoded) != Status::kOk) return 1;

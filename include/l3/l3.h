@@ -142,7 +142,7 @@ typedef struct l3_info {
   // Within the file that was read.
   l3_bytes icc, exif, xmp;
   l3_bytes palette;     // red, green, blue, alpha of each label
-  l3_bytes key_values;  // a JSON object in UTF-8; not judged
+  l3_bytes metadata;  // a JSON object in UTF-8; not judged
 } l3_info;
 
 // Judges header, chunks and index of a whole file, and its size; no payload is read. Takes little
@@ -257,7 +257,7 @@ typedef struct l3_encode_options {
   l3_bytes exif;  // from its TIFF header on
   l3_bytes xmp;  // UTF-8
   l3_bytes palette;  // with labels: 4 bytes, red, green, blue, alpha, for each of up to 256
-  l3_bytes key_values;  // a JSON object in UTF-8
+  l3_bytes metadata;  // a JSON object in UTF-8
 } l3_encode_options;
 
 // Sets *bound to a size that no file of this image exceeds. Where the encoder chooses the tiles

@@ -36,7 +36,7 @@ def encode(
     exif: bytes | None,
     palette: bytes | None,
     xmp: bytes | None,
-    key_values: bytes | None,
+    metadata: bytes | None,
     other_chunks: bytes | None,
     groups: Sequence[Sequence[int]],
 ) -> bytes: ...

@@ -187,7 +187,7 @@ def encode(
         "exif": arguments.strip_exif_prefix(arguments.checked_bytes("exif", exif)),
         "palette": entries,
         "xmp": arguments.checked_bytes("xmp", xmp),
-        "key_values": None if metadata is None else dump_metadata(metadata),
+        "metadata": None if metadata is None else dump_metadata(metadata),
         "other_chunks": arguments.checked_bytes("other_chunks", other_chunks),
     }
     arguments.check_room(sum(len(part) for part in kept.values() if part is not None))

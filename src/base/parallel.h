@@ -19,18 +19,18 @@ namespace l3 {
 
 // Called between the tasks of the thread that has asked for them, if it is set: what it throws ends
 // the work. Bindings let an interrupt in by it.
-inline thread_local void (*between_tasks)() = nullptr;
+inline thread_local void (*interrupt_hook)() = nullptr;
 
 #if defined(L3_ONE_THREAD)
-inline void EndIfAsked() {}
+inline void CheckInterrupt() {}
 #else
 // Whether a task has failed, of those that this thread works on with others.
 inline thread_local const std::atomic<bool>* has_failed = nullptr;
 struct WorkEnded {};
 
 // To be called some times a second within a long task: throws if the work is to end.
-inline void EndIfAsked() {
-  if (between_tasks != nullptr) between_tasks();
+inline void CheckInterrupt() {
+  if (interrupt_hook != nullptr) interrupt_hook();
   if (has_failed != nullptr && *has_failed) throw WorkEnded();
 }
 #endif
@@ -73,7 +73,7 @@ void ParallelForWithState(uint64_t count, unsigned threads, const MakeState& mak
       for (unsigned k = 0; k < threads; ++k) {
         Part& part = parts[(thread + k) % threads];
         for (uint64_t i = part.next++; i < part.end; i = part.next++) {
-          EndIfAsked();
+          CheckInterrupt();
           task(state, i);
         }
       }

@@ -47,7 +47,7 @@ L3_HOST_DEVICE inline uint32_t LoadU32(const uint8_t* p) {
 // may have changed it (docs/architecture.md, "Validation"). Costs no instruction. On a device
 // nobody changes what a kernel reads.
 template <typename T>
-L3_HOST_DEVICE inline T Once(T v) {
+L3_HOST_DEVICE inline T ReadOnce(T v) {
 #if !defined(__CUDA_ARCH__)
   __asm__("" : "+r"(v));
 #endif

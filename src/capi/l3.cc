@@ -38,7 +38,7 @@ constexpr OutputType kTypes[] = {OutputType::kU8,  OutputType::kU16, OutputType:
                                  OutputType::kF16, OutputType::kF32, OutputType::kI64};
 constexpr Colors kColors[] = {Colors::kStored, Colors::kRgb,      Colors::kBgr,
                               Colors::kGray,   Colors::kRgbAlpha, Colors::kGrayAlpha};
-constexpr EncodeMode kCodings[] = {EncodeMode::kRans, EncodeMode::kPacked, EncodeMode::kStored};
+constexpr Coding kCodings[] = {Coding::kRans, Coding::kPacked, Coding::kStored};
 
 // Of options, as engines and encoder take them. False if nobody may ask for so many.
 bool ReadThreads(uint32_t threads, unsigned* count) {
@@ -122,7 +122,7 @@ void SetInfo(const ImageView& view, l3_info* to) {
   to->exif = ChunkBytes(view, kChunkExif);
   to->xmp = ChunkBytes(view, kChunkXmp);
   to->palette = ChunkBytes(view, kChunkPalette);
-  to->key_values = ChunkBytes(view, kChunkKeyValues);
+  to->metadata = ChunkBytes(view, kChunkKeyValues);
 }
 
 // Of ParseHead() or ParseImage().
@@ -204,7 +204,7 @@ void SetOutput(const DecodePlan& plan, const l3_decode_options& options, l3_outp
 
 DecodeResult Decode(const DecodePlan& plan, void* pixels) {
   constexpr uint64_t kTaskPixels = 1 << 16;
-  const std::vector<GroupShare> shares = ShareOutput(plan.view, plan.tensor);
+  const std::vector<GroupOutput> shares = SplitOutputByGroup(plan.view, plan.tensor);
   // The file has changed since it was judged.
   if (shares.empty()) return {Status::kCorruptHeader, L3_NO_TILE};
   const OutputPlan output = PlaceOutput(shares, plan.tensor, pixels);
@@ -253,14 +253,14 @@ Status ReadEncodeJob(const l3_image* image, const l3_encode_options* from, Encod
     return Status::kInvalidArgument;
   }
   EncodeOptions& to = job->options;
-  to.mode = kCodings[options.coding];
+  to.coding = kCodings[options.coding];
   to.effort = options.effort == 0 ? kDefaultEffort : options.effort;
   to.meaning = options.labels == 1 ? Meaning::kLabels : Meaning::kColor;
   if (!ReadThreads(options.threads, &to.threads) ||
       !ReadSide(options.tile_width, &to.tile_width_log2) ||
       !ReadSide(options.tile_height, &to.tile_height_log2) || !ReadBytes(options.icc, &to.icc) ||
       !ReadBytes(options.exif, &to.exif) || !ReadBytes(options.xmp, &to.xmp) ||
-      !ReadBytes(options.palette, &to.palette) || !ReadBytes(options.key_values, &to.key_values)) {
+      !ReadBytes(options.palette, &to.palette) || !ReadBytes(options.metadata, &to.metadata)) {
     return Status::kInvalidArgument;
   }
   const SampleType type = static_cast<SampleType>(image->type - L3_UINT8);

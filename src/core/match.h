@@ -25,7 +25,7 @@ L3_HOST_DEVICE inline Status ParseMatchBody(const uint8_t* payload, uint32_t siz
   const RansSchedule schedule = GetRansSchedule(width, height);
   const uint32_t lanes = schedule.lanes;
   *body = RansBody{};
-  body->base[0] = static_cast<uint16_t>(Once(LoadU16(payload + kTileHeaderBytes)));
+  body->base[0] = static_cast<uint16_t>(ReadOnce(LoadU16(payload + kTileHeaderBytes)));
   body->states_offset = kMatchSkipsOffset + MatchSkipBytes(schedule.steps);
   body->words_offset = body->states_offset + 4 * (lanes < height ? lanes : height);
   const bool sound = body->base[0] < colors.count && body->words_offset <= size;

@@ -47,11 +47,11 @@ L3_HOST_DEVICE inline Status ParsePackedBody(const uint8_t* payload, uint32_t si
   for (uint32_t c = 0; c < channels; ++c) {
     const uint8_t* header = payload + kTileHeaderBytes + kChannelHeaderBytes * c;
     PackedChannel& channel = body->channel[c];
-    const uint8_t layout = Once(header[0]);
+    const uint8_t layout = ReadOnce(header[0]);
     if (layout > static_cast<uint8_t>(ChannelLayout::kSparse)) return Status::kCorruptTile;
     channel.layout = static_cast<ChannelLayout>(layout);
-    channel.start_width = Once(header[1]);
-    channel.base = static_cast<uint16_t>(Once(LoadU16(header + 2)));
+    channel.start_width = ReadOnce(header[1]);
+    channel.base = static_cast<uint16_t>(ReadOnce(LoadU16(header + 2)));
     const uint32_t max_start = channel.layout == ChannelLayout::kDelta ? used_bits : 0;
     if (channel.start_width > max_start || channel.base >> used_bits) return Status::kCorruptTile;
     channel.predictors_offset = pos;
@@ -101,7 +101,7 @@ L3_HOST_DEVICE inline Status ReadSparseRow(const uint8_t* payload, uint32_t size
   if (size - *pos < flag_bytes) return Status::kCorruptTile;
   uint32_t flags = 0;  // read once: they say how many widths and masks there are
   for (uint32_t i = 0; i < flag_bytes; ++i) flags |= uint32_t{payload[*pos + i]} << (8 * i);
-  flags = Once(flags & (0xFFFFFFFFu >> (kMaxGroupsPerRow - groups)));
+  flags = ReadOnce(flags & (0xFFFFFFFFu >> (kMaxGroupsPerRow - groups)));
   uint32_t coded_groups = 0;
   for (uint32_t g = 0; g < groups; ++g) coded_groups += flags >> g & 1;
   const uint32_t width_bytes = (coded_groups + 1) / 2;
@@ -115,7 +115,7 @@ L3_HOST_DEVICE inline Status ReadSparseRow(const uint8_t* payload, uint32_t size
   uint32_t k = 0;
   for (uint32_t g = 0; g < groups; ++g) {
     if ((flags >> g & 1) == 0) continue;
-    const uint32_t code = Once(ReadCode4(widths, k)) + 1;
+    const uint32_t code = ReadOnce(ReadCode4(widths, k)) + 1;
     const uint32_t width = code < used_bits ? code : used_bits;
     for (uint32_t i = 0; i < kGroupSize; ++i) {
       if (!ReadBit(masks + k, i)) continue;

@@ -31,8 +31,8 @@ L3_HOST_DEVICE inline Status ParseRansBody(const uint8_t* payload, uint32_t size
   uint32_t pos = end_of_header;
   for (uint32_t p = 0; p < kMaxChannels; ++p) {
     const bool exists = p < channels;
-    body->sets[p] = Once(header[p]);
-    body->base[p] = static_cast<uint16_t>(Once(LoadU16(header + kMaxChannels + 2 * p)));
+    body->sets[p] = ReadOnce(header[p]);
+    body->base[p] = static_cast<uint16_t>(ReadOnce(LoadU16(header + kMaxChannels + 2 * p)));
     body->coefficients_offset[p] = pos;
     if (body->sets[p] > (exists ? kMaxRansSets : 0) || body->base[p] >> (exists ? used_bits : 0)) {
       return Status::kCorruptTile;
@@ -55,7 +55,7 @@ class RansLanes {
     pos_ = body.words_offset;
     lanes_ = (body.words_offset - body.states_offset) / 4;
     for (uint32_t lane = 0; lane < lanes_; ++lane) {
-      state_[lane] = Once(LoadU32(payload + body.states_offset + 4 * lane));
+      state_[lane] = ReadOnce(LoadU32(payload + body.states_offset + 4 * lane));
       if (state_[lane] < kRansStateBegin) return false;
     }
     return true;

@@ -50,8 +50,8 @@ struct TilePayload {
 // that work between lanes (PayloadCheck).
 L3_HOST_DEVICE inline Status ParseTilePayload(const ImageInfo& info, const uint8_t* data,
                                               uint32_t size, TilePayload* tile) {
-  const uint8_t coding = Once(data[4]);
-  const uint8_t transform = Once(data[5]);
+  const uint8_t coding = ReadOnce(data[4]);
+  const uint8_t transform = ReadOnce(data[5]);
   if (coding > static_cast<uint8_t>(TileCoding::kMatch)) return Status::kUnsupportedFeature;
   if (transform > static_cast<uint8_t>(ColorTransform::kSubtractGreen)) {
     return Status::kUnsupportedFeature;
@@ -96,7 +96,7 @@ L3_HOST_DEVICE inline Status DecodeConstantTile(const ImageInfo& info, const Sam
   if (status != Status::kOk) return status;
   uint32_t samples[kMaxChannels];
   for (uint32_t c = 0; c < kMaxChannels; ++c) {
-    const uint32_t value = Once(LoadU16(tile.data + kTileHeaderBytes + 2 * c));
+    const uint32_t value = ReadOnce(LoadU16(tile.data + kTileHeaderBytes + 2 * c));
     if (value >= (c < info.channels ? map.value_count : 1)) return Status::kCorruptTile;
     samples[c] = c < info.channels ? map(value) : 0;
   }
@@ -115,7 +115,8 @@ L3_HOST_DEVICE inline Status DecodeConstantTile(const ImageInfo& info, const Sam
 L3_HOST_DEVICE inline bool DecodeStoredSamples(const ImageInfo& info, const SampleMap& map,
                                                const uint8_t* in, uint32_t count, uint8_t* out) {
   for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t value = Once(info.sample_bits() == 8 ? in[i] : LoadU16(in + 2 * uint64_t{i}));
+    const uint32_t value =
+        ReadOnce(info.sample_bits() == 8 ? in[i] : LoadU16(in + 2 * uint64_t{i}));
     if (value >= map.value_count) return false;
     StoreSample(out, i, map(value), info.sample_bits());
   }
@@ -181,7 +182,7 @@ L3_HOST_DEVICE inline Status DecodePackedTile(const ImageInfo& info, const Sampl
         status = ReadDenseRow(tile.data, tile.size, widths[c], groups, &pos, folded);
       }
       if (status != Status::kOk) return status;
-      const uint32_t predictor = Once(ReadCode4(tile.data + channel.predictors_offset, y));
+      const uint32_t predictor = ReadOnce(ReadCode4(tile.data + channel.predictors_offset, y));
       if (predictor >= kNumPredictors) return Status::kCorruptTile;
       ReconstructRow(predictor, above[c], folded, rect.width_px, mask, current[c]);
     }

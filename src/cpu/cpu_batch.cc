@@ -50,7 +50,7 @@ void CpuBatch::Run(size_t number) {
   const WindowJob& job = image.job;
   std::call_once(image.once, [&] {
     std::vector<CpuDecoder> decoders;
-    for (const GroupShare& group : *job.groups) {
+    for (const GroupOutput& group : *job.groups) {
       const ImageView view = group.ViewOf(*job.view);
       decoders.empty() ? decoders.emplace_back(view, engine_)
                        : decoders.emplace_back(view, decoders[0]);
@@ -61,7 +61,7 @@ void CpuBatch::Run(size_t number) {
     const Border& border = job.plans[i].border;
     if ((border.left_px | border.top_px | border.right_px | border.bottom_px) == 0) continue;
     for (size_t g = 0; g < job.groups->size(); ++g) {
-      EndIfAsked();
+      CheckInterrupt();
       FillBorder(job.PlanOf(g, i));
     }
   }
@@ -77,7 +77,7 @@ void CpuBatch::Run(size_t number) {
 DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t end) const {
   constexpr size_t kMostBytes = 8 << 20;
   const WindowJob& job = image.job;
-  const std::vector<GroupShare>& groups = *job.groups;
+  const std::vector<GroupOutput>& groups = *job.groups;
   const ImageInfo& info = job.view->info;
   DecodeResult result{Status::kOk, 0};
   WindowsOfTiles windows(info, job.plans, job.plan_count, image.span, begin, end);
@@ -101,7 +101,7 @@ DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t en
   // Whether rows of a tile are in one place in the output, and few enough to wait in the cache.
   constexpr uint64_t kMostAheadBytes = 1 << 19;
   int64_t channels = 0;
-  for (const GroupShare& group : groups) channels += group.channels;
+  for (const GroupOutput& group : groups) channels += group.channels;
   const TileRect tile_rect = GetTileRect(info, 0);
   const uint64_t tile_pixels = uint64_t{tile_rect.width_px} * tile_rect.height_px;
   const auto is_together = [&](const OutputPlan& plan) {
@@ -136,7 +136,7 @@ DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t en
       uint8_t* place = scratch.get();
       DecodeResult of_groups{Status::kOk, 0};
       for (size_t g = first; g < last; ++g) {
-        EndIfAsked();
+        CheckInterrupt();
         const CpuDecoder& decoder = image.decoders[g];
         const DecodeResult of_group =
             decoder.DecodeToMemory(image.span, next, next + count, place,
@@ -149,7 +149,7 @@ DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t en
       // What a bad tile leaves in memory is anything, and so may be the output then.
       for (uint32_t k = 0; k < count && of_groups.status == Status::kOk; ++k) {
         for (const OutputPlan* plan : takers[k]) {
-          EndIfAsked();
+          CheckInterrupt();
           const size_t window = static_cast<size_t>(plan - job.plans);
           parts.clear();
           for (size_t g = first; g < last; ++g) {

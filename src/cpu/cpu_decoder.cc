@@ -118,7 +118,7 @@ constexpr uint32_t kPageBytes = 4096;
 void ReadPages(const uint8_t* payload, uint32_t size) {
   const volatile uint8_t* const bytes = payload;
   for (uint64_t at = 0; at < size; at += kPageBytes) {
-    if (at % (1024 * kPageBytes) == 0) EndIfAsked();
+    if (at % (1024 * kPageBytes) == 0) CheckInterrupt();
     static_cast<void>(bytes[at]);
   }
 }
@@ -126,7 +126,7 @@ void WritePages(const ImageOutput& output, uint64_t row_bytes, uint32_t rows) {
   uint64_t written = 0;
   for (uint32_t y = 0; y < rows; ++y) {
     for (uint64_t x = 0; x < row_bytes; x += kPageBytes) {
-      if (written++ % 1024 == 0) EndIfAsked();
+      if (written++ % 1024 == 0) CheckInterrupt();
       output.Row(y)[x] = 0;
     }
   }
@@ -255,7 +255,7 @@ Status CpuDecoder::DecodeLargeTile(uint32_t tile, const PlanList& plans, uint8_t
   RowSweep rows;
   rows.Start(plans);
   for (uint32_t y = 0; y < rect.height_px; ++y) {
-    EndIfAsked();
+    CheckInterrupt();
     const PlanList& takers = rows.At(rect.y_px + y, 1);
     if (takers.empty() && any_value) {  // nothing to judge
       in += row_bytes;
@@ -311,7 +311,7 @@ DecodeResult CpuDecoder::DecodeWindows(const OutputPlan* plans, size_t count, co
       if (jobs[k].status == Status::kOk && in_scratch[k]) {
         const TileRect rect = GetTileRect(info, jobs[k].tile);
         for (size_t i = 0; i < wanted[k].size(); ++i) {
-          EndIfAsked();  // each may be the first to touch hundreds of pages
+          CheckInterrupt();  // each may be the first to touch hundreds of pages
           engine_->store_rect(info, *wanted[k][i], rect, jobs[k].output);
         }
       }

@@ -262,7 +262,7 @@ Status DecodePacked(const ImageInfo& info, const SampleMap& map, const TileRect&
         status = ReadDenseRow(tile.data, tile.size, widths[c], groups, &pos, folded);
       }
       if (status != Status::kOk) return status;
-      const uint32_t predictor = Once(ReadCode4(tile.data + channel.predictors_offset, y));
+      const uint32_t predictor = ReadOnce(ReadCode4(tile.data + channel.predictors_offset, y));
       if (predictor >= kNumPredictors) return Status::kCorruptTile;
       kReconstruct[predictor](above[c], folded, rect.width_px, mask, &current[c]);
     }

@@ -102,7 +102,7 @@ L3_AVX2 inline uint32_t SumBytes(__m256i v) {
 template <typename Value>
 L3_AVX2 uint32_t ReadSparseRow(const uint8_t* row, uint32_t groups, uint32_t used_bits,
                                Value* folded) {
-  uint32_t flags = Once(LoadU32(row)) & (0xFFFFFFFFu >> (kMaxGroupsPerRow - groups));
+  uint32_t flags = ReadOnce(LoadU32(row)) & (0xFFFFFFFFu >> (kMaxGroupsPerRow - groups));
   const uint32_t coded_groups = static_cast<uint32_t>(__builtin_popcount(flags));
   const uint8_t* widths = row + (groups + 7) / 8;
   const uint8_t* masks = widths + (coded_groups + 1) / 2;
@@ -111,7 +111,7 @@ L3_AVX2 uint32_t ReadSparseRow(const uint8_t* row, uint32_t groups, uint32_t use
   for (uint32_t k = 0; k < coded_groups; ++k, flags &= flags - 1) {
     const uint32_t width = std::min(ReadCode4(widths, k) + 1, used_bits);
     const uint32_t group = static_cast<uint32_t>(__builtin_ctz(flags));
-    const uint32_t mask = Once(masks[k]);
+    const uint32_t mask = ReadOnce(masks[k]);
     UnpackSparseGroup(fields, bit, width, mask, folded + kGroupSize * group);
     bit += width * static_cast<uint32_t>(__builtin_popcount(mask));
   }
@@ -365,7 +365,7 @@ L3_AVX2 Status DecodePacked(const ImageInfo& info, const SampleMap& map, const T
       }
       if (tile.size - pos < row_bytes) return Status::kCorruptTile;
       pos += row_bytes;
-      const uint32_t predictor = Once(ReadCode4(tile.data + channel.predictors_offset, y));
+      const uint32_t predictor = ReadOnce(ReadCode4(tile.data + channel.predictors_offset, y));
       if (predictor >= kNumPredictors) return Status::kCorruptTile;
       ReconstructRow<Lanes>(predictor, above[c], folded, rect.width_px, mask, &current[c]);
     }

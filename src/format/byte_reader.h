@@ -21,7 +21,7 @@ class ByteReader {
       ok_ = false;
       return 0;
     }
-    return Once(data_[pos_++]);
+    return ReadOnce(data_[pos_++]);
   }
 
   // A number in base 128: seven bits a byte, the least significant first. More

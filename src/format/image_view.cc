@@ -20,8 +20,8 @@ struct Chunk {
 // The first chunk of `bytes` bytes at `p`.
 Status ReadChunk(const uint8_t* p, uint64_t bytes, Chunk* chunk) {
   if (bytes < 8) return Status::kCorruptHeader;
-  chunk->type = Once(LoadU32(p));
-  chunk->size = Once(LoadU32(p + 4));
+  chunk->type = ReadOnce(LoadU32(p));
+  chunk->size = ReadOnce(LoadU32(p + 4));
   chunk->data = p + 8;
   chunk->total_bytes = 8 + CeilDiv(chunk->size, 4) * 4;
   if (chunk->total_bytes > bytes) return Status::kCorruptHeader;
@@ -72,7 +72,7 @@ bool WalkValueTable(ChunkView gaps, uint32_t count, uint32_t sample_bits, Visit 
 
 Status ParseValueTable(const Chunk& chunk, const ImageInfo& info, ImageView* view) {
   if (chunk.size < 4) return Status::kCorruptHeader;
-  const uint32_t count = Once(LoadU32(chunk.data));
+  const uint32_t count = ReadOnce(LoadU32(chunk.data));
   if (count < 1 || count > (1u << info.sample_bits())) return Status::kCorruptHeader;
   const uint32_t bits = count == 1 ? 1 : BitLength(count - 1);
   if (info.used_bits != bits || info.shift != 0) return Status::kCorruptHeader;
@@ -151,7 +151,7 @@ Status ReadGroupCount(const uint8_t* data, size_t size, ImageView* view) {
   if (view->info.chunks_bytes < kGroupsHeadBytes) return Status::kCorruptHeader;
   if (size < kHeaderBytes + kGroupsHeadBytes) return Status::kTruncated;
   const uint8_t* chunk = data + kHeaderBytes;
-  const uint32_t count = Once(LoadU16(chunk + 8));
+  const uint32_t count = ReadOnce(LoadU16(chunk + 8));
   if (LoadU32(chunk) != kChunkGroups || count < least || count > channels) {
     return Status::kCorruptHeader;
   }
@@ -169,7 +169,7 @@ Status ReadIndex(ImageView* view) {
   const uint64_t payload_count = view->payload_count();
   uint32_t begin = 0;
   for (uint64_t payload = 0; payload < payload_count; ++payload) {
-    const uint32_t end = Once(LoadU32(view->tile_index + 4 * payload));
+    const uint32_t end = ReadOnce(LoadU32(view->tile_index + 4 * payload));
     if (end <= begin || end - begin > kMaxPayloadBytes / kPayloadAlignment) {
       return Status::kCorruptHeader;
     }
@@ -196,19 +196,19 @@ Status ParseHeader(const uint8_t* data, size_t size, ImageInfo* info) {
   if (data[8] != kVersion) return Status::kUnsupportedVersion;
   if (Crc32c(data, 28) != LoadU32(data + 28)) return Status::kChecksumMismatch;
 
-  const uint8_t sample_type = Once(data[9]);
-  const uint8_t tile_log2 = Once(data[14]);
-  const uint8_t meaning = Once(data[15]);
+  const uint8_t sample_type = ReadOnce(data[9]);
+  const uint8_t tile_log2 = ReadOnce(data[14]);
+  const uint8_t meaning = ReadOnce(data[15]);
   info->sample_type = static_cast<SampleType>(sample_type);
-  info->channels = static_cast<uint16_t>(Once(LoadU16(data + 10)));
-  info->used_bits = Once(data[12]);
-  info->shift = Once(data[13]);
+  info->channels = static_cast<uint16_t>(ReadOnce(LoadU16(data + 10)));
+  info->used_bits = ReadOnce(data[12]);
+  info->shift = ReadOnce(data[13]);
   info->tile_width_log2 = tile_log2 & 15;
   info->tile_height_log2 = tile_log2 >> 4;
   info->meaning = static_cast<Meaning>(meaning);
-  info->width_px = Once(LoadU32(data + 16));
-  info->height_px = Once(LoadU32(data + 20));
-  info->chunks_bytes = Once(LoadU32(data + 24));
+  info->width_px = ReadOnce(LoadU32(data + 16));
+  info->height_px = ReadOnce(LoadU32(data + 20));
+  info->chunks_bytes = ReadOnce(LoadU32(data + 24));
 
   const bool valid =
       sample_type < kSampleTypes && info->channels >= 1 && info->channels <= kMaxImageChannels &&

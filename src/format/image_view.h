@@ -125,7 +125,7 @@ struct ImageView {
     return IndexEntry(uint64_t{tile} * group_count + group);
   }
   uint64_t IndexEntry(uint64_t entry) const {
-    return uint64_t{Once(LoadU32(tile_index + 4 * entry))} * kPayloadAlignment;
+    return uint64_t{ReadOnce(LoadU32(tile_index + 4 * entry))} * kPayloadAlignment;
   }
   // A tile's payload. Returns false if the index has changed since ParseImage() to one that
   // ParseImage() would refuse.

@@ -34,13 +34,13 @@ struct Source {
   size_t row_stride;
 };
 
-bool ReadCoding(const std::string& name, EncodeMode* mode) {
+bool ReadCoding(const std::string& name, Coding* coding) {
   if (name == "rans")
-    *mode = EncodeMode::kRans;
+    *coding = Coding::kRans;
   else if (name == "packed")
-    *mode = EncodeMode::kPacked;
+    *coding = Coding::kPacked;
   else if (name == "stored")
-    *mode = EncodeMode::kStored;
+    *coding = Coding::kStored;
   else
     return false;
   return true;
@@ -60,7 +60,7 @@ bool ReadOptions(const char* text, const std::string& id, EncodeOptions* options
     const bool is_effort = value.size() == 1 && value[0] >= '1' && value[0] <= '9';
     if (name == "effort" && is_effort) {
       options->effort = static_cast<uint32_t>(value[0] - '0');
-    } else if (name != "coding" || !ReadCoding(value, &options->mode)) {
+    } else if (name != "coding" || !ReadCoding(value, &options->coding)) {
       *wrong = option;
       return false;
     }

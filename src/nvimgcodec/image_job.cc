@@ -81,7 +81,7 @@ nvimgcodecProcessingStatus_t Open(const Log& log, const nvimgcodecImageDesc_t* i
     log.Fail("L3 needs a buffer in " + where + " memory that is aligned to its samples.");
     return kFail;
   }
-  job->groups = ShareOutput(job->view, plan);
+  job->groups = SplitOutputByGroup(job->view, plan);
   job->output = PlaceOutput(job->groups, plan, request.image().buffer);
   job->stream = request.image().cuda_stream;
   return NVIMGCODEC_PROCESSING_STATUS_SUCCESS;

@@ -17,7 +17,7 @@ namespace l3 {
 struct ImageJob {
   std::optional<StreamBytes> file;  // the view is of its bytes
   ImageView view;
-  std::vector<GroupShare> groups;  // one: the parser refuses images with more
+  std::vector<GroupOutput> groups;  // one: the parser refuses images with more
   OutputPlan output;
   cudaStream_t stream;  // to decode on, where that is a GPU's
 };

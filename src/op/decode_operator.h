@@ -233,7 +233,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     ImageInfo info;  // the file's, or what stands in for it
     Orientation orientation;
     std::vector<TensorPlan> plans;  // of each window
-    std::vector<GroupShare> shares;
+    std::vector<GroupOutput> shares;
     std::array<int64_t, 3> shape;  // of a window
     size_t window_count;           // of zeros, too
   };
@@ -396,7 +396,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     sample.window_count = regions_.size();
     sample.shares.clear();
     if (sample.status != Status::kOk) return;
-    sample.shares = ShareOutput(sample.view, plan);
+    sample.shares = SplitOutputByGroup(sample.view, plan);
     if (!sample.shares.empty()) return;
     sample.status = Status::kCorruptHeader;  // it has changed since it was validated
     failures_.Report(input, i, sample.status);

@@ -23,10 +23,10 @@ class TiffReader {
   // The bytes must be inside the block.
   uint32_t U16(uint64_t offset) const {
     const uint8_t* p = block_.data + offset;
-    return Once(little_ ? LoadU16(p) : static_cast<uint32_t>(p[0]) << 8 | p[1]);
+    return ReadOnce(little_ ? LoadU16(p) : static_cast<uint32_t>(p[0]) << 8 | p[1]);
   }
   uint32_t U32(uint64_t offset) const {
-    return Once(little_ ? LoadU32(block_.data + offset) : U16(offset) << 16 | U16(offset + 2));
+    return ReadOnce(little_ ? LoadU32(block_.data + offset) : U16(offset) << 16 | U16(offset + 2));
   }
 
  private:

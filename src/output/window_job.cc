@@ -15,9 +15,9 @@ float ValueOf(const std::vector<float>& values, uint32_t channel) {
 
 }  // namespace
 
-std::vector<GroupShare> ShareOutput(const ImageView& view, const TensorPlan& plan) {
+std::vector<GroupOutput> SplitOutputByGroup(const ImageView& view, const TensorPlan& plan) {
   if (plan.wide == nullptr) {
-    GroupShare all = {};  // nobody asks its plan of it
+    GroupOutput all = {};  // nobody asks its plan of it
     all.group_channels = static_cast<uint8_t>(view.info.channels);
     return {all};
   }
@@ -25,10 +25,10 @@ std::vector<GroupShare> ShareOutput(const ImageView& view, const TensorPlan& pla
   std::vector<uint32_t> place_of(view.info.channels, kNoPlace);
   for (uint32_t place = 0; place < source.size(); ++place) place_of[source[place]] = place;
 
-  std::vector<GroupShare> shares;
+  std::vector<GroupOutput> shares;
   const std::vector<ChannelGroup> groups = ReadChannelGroups(view);
   for (uint32_t g = 0; g < groups.size(); ++g) {
-    GroupShare share = {};
+    GroupOutput share = {};
     share.number = static_cast<uint16_t>(g);
     share.group_channels = static_cast<uint8_t>(groups[g].channels);
     for (uint32_t i = 0; i < groups[g].channels; ++i) {
@@ -46,7 +46,7 @@ std::vector<GroupShare> ShareOutput(const ImageView& view, const TensorPlan& pla
   return shares;
 }
 
-OutputPlan PlaceOutput(const std::vector<GroupShare>& shares, const TensorPlan& plan,
+OutputPlan PlaceOutput(const std::vector<GroupOutput>& shares, const TensorPlan& plan,
                        void* tensor) {
   const OutputPlan window = plan.At(tensor);
   return plan.wide != nullptr && shares.size() == 1 ? shares[0].PlanOf(window) : window;

@@ -16,7 +16,7 @@ struct CachedImage;  // of src/cuda/engine
 struct TensorPlan;
 
 // Channels of an output that are decoded together: those that it has of a group of the image's.
-struct GroupShare {
+struct GroupOutput {
   uint16_t number;         // of the group
   uint8_t group_channels;  // that the group has
   uint8_t channels;        // of the output
@@ -49,7 +49,7 @@ struct GroupShare {
 // group: one for each group and window would take hundreds of times the memory of small outputs.
 struct WindowJob {
   const ImageView* view;
-  const std::vector<GroupShare>* groups;  // one or more
+  const std::vector<GroupOutput>* groups;  // one or more
   const OutputPlan* plans;
   size_t plan_count;
   // Of GPUs alone. Not null: the payloads are there, in device memory, and `view` is the cached
@@ -66,9 +66,10 @@ struct WindowJob {
 
 // The groups that have channels of the plan's output, in the order of the file. None if a caller
 // changed the list of groups since ParseImage() validated it.
-std::vector<GroupShare> ShareOutput(const ImageView& view, const TensorPlan& plan);
+std::vector<GroupOutput> SplitOutputByGroup(const ImageView& view, const TensorPlan& plan);
 
 // The plan of a window in a tensor with memory, as a WindowJob has it.
-OutputPlan PlaceOutput(const std::vector<GroupShare>& shares, const TensorPlan& plan, void* tensor);
+OutputPlan PlaceOutput(const std::vector<GroupOutput>& shares, const TensorPlan& plan,
+                       void* tensor);
 
 }  // namespace l3

@@ -61,7 +61,7 @@ class DecodeBatch {
         files_.back().end = i + 1;
         continue;
       }
-      files_.push_back({i, i + 1, ShareOutput(views_[i], plans_[i])});
+      files_.push_back({i, i + 1, SplitOutputByGroup(views_[i], plans_[i])});
       // The file has changed since it was judged.
       if (files_.back().shares.empty()) Require(Status::kCorruptHeader, "", IndexOf(i));
     }
@@ -131,7 +131,7 @@ class DecodeBatch {
   // A file: the items [begin, end) are windows of it.
   struct File {
     size_t begin, end;
-    std::vector<GroupShare> shares;  // what is wanted of its groups of channels
+    std::vector<GroupOutput> shares;  // what is wanted of its groups of channels
   };
 
   std::optional<size_t> IndexOf(size_t item) const {

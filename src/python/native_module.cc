@@ -49,12 +49,12 @@ py::object SetCheck(const py::object& check) {
 // While it lives, work of this thread ends with KeyboardInterrupt soon after Ctrl-C, or with what
 // another handler of a signal raises, or the thread's check. Python runs handlers in its main
 // thread alone.
-class LetSignalsIn {
+class SignalScope {
  public:
-  LetSignalsIn() : previous_(std::exchange(between_tasks, &Check)) {}
-  ~LetSignalsIn() { between_tasks = previous_; }
-  LetSignalsIn(const LetSignalsIn&) = delete;
-  LetSignalsIn& operator=(const LetSignalsIn&) = delete;
+  SignalScope() : previous_(std::exchange(interrupt_hook, &Check)) {}
+  ~SignalScope() { interrupt_hook = previous_; }
+  SignalScope(const SignalScope&) = delete;
+  SignalScope& operator=(const SignalScope&) = delete;
 
  private:
   static void Check() {
@@ -79,10 +79,10 @@ uint32_t TileSideLog2(uint32_t side) {
   return BitLength(side) - 1;
 }
 
-std::optional<EncodeMode> FindMode(const std::string& name) {
-  if (name == "packed") return EncodeMode::kPacked;
-  if (name == "rans") return EncodeMode::kRans;
-  if (name == "stored") return EncodeMode::kStored;
+std::optional<Coding> FindCoding(const std::string& name) {
+  if (name == "packed") return Coding::kPacked;
+  if (name == "rans") return Coding::kRans;
+  if (name == "stored") return Coding::kStored;
   return std::nullopt;
 }
 
@@ -98,7 +98,7 @@ py::bytes Encode(const py::array& image, const std::string& coding, int effort, 
                  std::optional<std::pair<uint32_t, uint32_t>> tile, bool labels,
                  const std::optional<py::bytes>& icc, const std::optional<py::bytes>& exif,
                  const std::optional<py::bytes>& palette, const std::optional<py::bytes>& xmp,
-                 const std::optional<py::bytes>& key_values,
+                 const std::optional<py::bytes>& metadata,
                  const std::optional<py::bytes>& other_chunks,
                  const std::vector<std::vector<uint32_t>>& groups) {
   const std::optional<SampleType> sample_type = FindSampleType(image);
@@ -111,8 +111,8 @@ py::bytes Encode(const py::array& image, const std::string& coding, int effort, 
       ThrowL3Error(Status::kInvalidArgument, "image size");
     }
   }
-  const std::optional<EncodeMode> encode_mode = FindMode(coding);
-  if (!encode_mode) ThrowL3Error(Status::kInvalidArgument, "coding");
+  const std::optional<Coding> encode_coding = FindCoding(coding);
+  if (!encode_coding) ThrowL3Error(Status::kInvalidArgument, "coding");
   if (effort < 1) ThrowL3Error(Status::kInvalidArgument, "effort");
   PixelView pixels{};
   pixels.data = static_cast<const uint8_t*>(image.data());
@@ -123,7 +123,7 @@ py::bytes Encode(const py::array& image, const std::string& coding, int effort, 
   pixels.row_stride_bytes =
       static_cast<uint64_t>(image.shape(1) * image.shape(2) * image.itemsize());
   EncodeOptions options;
-  options.mode = *encode_mode;
+  options.coding = *encode_coding;
   options.effort = static_cast<uint32_t>(effort);
   options.threads = threads;
   if (tile) {
@@ -135,14 +135,14 @@ py::bytes Encode(const py::array& image, const std::string& coding, int effort, 
   options.exif = ToBytes(exif);
   options.palette = ToBytes(palette);
   options.xmp = ToBytes(xmp);
-  options.key_values = ToBytes(key_values);
+  options.metadata = ToBytes(metadata);
   options.other_chunks = ToBytes(other_chunks);
   options.groups = groups;
 
   py::object encoded;
   Status status;
   {
-    const LetSignalsIn signals;
+    const SignalScope signals;
     const WithoutGil released;
     status = EncodeImage(pixels, options, [&encoded](size_t bytes) {
       return WithGil([&encoded, bytes] {
@@ -191,7 +191,7 @@ void DecodeOnCpu(DecodeBatch& batch, const std::vector<uintptr_t>& addresses,
   batch.PlaceOutputs(addresses, row_strides);
   std::vector<DecodeResult> results;  // of items, up to the first that failed
   {
-    const LetSignalsIn signals;
+    const SignalScope signals;
     const WithoutGil released;
     const std::vector<WindowJob> jobs = batch.jobs();
     const std::vector<DecodeResult> of_jobs = RunJobs(jobs, threads);
@@ -231,7 +231,7 @@ py::dict CountCodings(const ImageView& view) {
     uint64_t begin;
     uint32_t bytes;
     const bool found = group.FindPayload(tile, &begin, &bytes);
-    const uint32_t coding = found ? Once(view.payloads[begin + 4]) : 0;
+    const uint32_t coding = found ? ReadOnce(view.payloads[begin + 4]) : 0;
     Require(found ? Status::kOk : Status::kCorruptHeader, "tile " + std::to_string(tile) + ": ");
     ++counts[std::min<size_t>(coding, kUnknown)];
   }
@@ -297,7 +297,7 @@ PYBIND11_MODULE(_native, m) {
   py::isinstance<py::array>(m);  // finds the functions of NumPy, which takes the GIL (python/gil.h)
   m.def("encode", &l3::Encode, py::arg("image"), py::kw_only(), py::arg("coding"),
         py::arg("effort"), py::arg("threads"), py::arg("tile"), py::arg("labels"), py::arg("icc"),
-        py::arg("exif"), py::arg("palette"), py::arg("xmp"), py::arg("key_values"),
+        py::arg("exif"), py::arg("palette"), py::arg("xmp"), py::arg("metadata"),
         py::arg("other_chunks"), py::arg("groups"));
   l3::BindDecodeBatch(m).def("decode", &l3::DecodeOnCpu, py::arg("addresses"), py::kw_only(),
                              py::arg("row_strides"), py::arg("threads"));

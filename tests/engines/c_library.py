@@ -63,7 +63,7 @@ class Info(Sized):
             )
         ),
         *((name, c_uint64) for name in ("image_bytes", "head_bytes", "file_bytes")),
-        *((name, Bytes) for name in ("icc", "exif", "xmp", "palette", "key_values")),
+        *((name, Bytes) for name in ("icc", "exif", "xmp", "palette", "metadata")),
     ]
 
 
@@ -118,7 +118,7 @@ class EncodeOptions(Sized):
             (name, c_uint32)
             for name in ("coding", "effort", "threads", "tile_height", "tile_width", "labels")
         ),
-        *((name, Bytes) for name in ("icc", "exif", "xmp", "palette", "key_values")),
+        *((name, Bytes) for name in ("icc", "exif", "xmp", "palette", "metadata")),
     ]
 
 

@@ -232,7 +232,7 @@ def test_info_is_that_of_python() -> None:
         assert (info.file_bytes, info.image_bytes) == (len(data), expected.raw_bytes)
         for field in ("icc", "exif", "xmp", "palette"):
             assert getattr(info, field).read() == getattr(expected, field), (name, field)
-        assert info.key_values.read() == expected.metadata_json
+        assert info.metadata.read() == expected.metadata_json
 
 
 @pytest.mark.parametrize("name", ["chunks", "size_31x7", "groups_of_5_channels"])
@@ -533,7 +533,7 @@ def test_noise_stays_below_the_bound(coding: str, channels: int) -> None:
 def test_rows_apart_and_what_is_kept() -> None:
     wide = _image(1, "uint8") % 3
     image = wide[:, 10:70]
-    kept = {"icc": b"profile", "exif": b"II*\0", "xmp": b"<x/>", "key_values": b'{"a":1}'}
+    kept = {"icc": b"profile", "exif": b"II*\0", "xmp": b"<x/>", "metadata": b'{"a":1}'}
     chunks = {name: np.frombuffer(data, np.uint8) for name, data in kept.items()}
     palette = np.arange(12, dtype=np.uint8)
     options = EncodeOptions(labels=1, palette=Bytes(palette.ctypes.data, 12))

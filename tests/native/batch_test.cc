@@ -78,7 +78,7 @@ struct Picture {
 
 struct Kind {
   uint32_t width_px, height_px, channels, sample_bits;
-  EncodeMode mode;
+  Coding coding;
   uint32_t noise_bits;  // of each sample, on a gradient; 0: all samples are the same
   bool is_signed = false;
 
@@ -110,7 +110,7 @@ std::unique_ptr<Picture> MakePicture(const Kind& kind, uint32_t seed) {
                             kind.type(),
                             uint64_t{kind.width_px} * kind.channels * kind.sample_bits / 8};
   EncodeOptions options;
-  options.mode = kind.mode;
+  options.coding = kind.coding;
   options.effort = 1;
   CHECK(EncodeImage(pixels, options, &picture->file) == Status::kOk);
   CHECK(ParseImage(picture->file.data(), picture->file.size(), &picture->view) == Status::kOk);
@@ -123,10 +123,10 @@ using Pictures = std::vector<std::unique_ptr<Picture>>;
 // One of each sort, small ones since lanes are emulated.
 Pictures MakeMixedBatch(uint32_t seed) {
   constexpr Kind kKinds[] = {
-      {40, 30, 3, 8, EncodeMode::kRans, 4},    {37, 21, 3, 8, EncodeMode::kPacked, 4},
-      {1, 1, 1, 8, EncodeMode::kPacked, 0},    {33, 17, 1, 16, EncodeMode::kPacked, 9},
-      {64, 9, 4, 8, EncodeMode::kPacked, 8},   {19, 40, 1, 16, EncodeMode::kRans, 6},
-      {130, 40, 2, 8, EncodeMode::kPacked, 2},
+      {40, 30, 3, 8, Coding::kRans, 4},    {37, 21, 3, 8, Coding::kPacked, 4},
+      {1, 1, 1, 8, Coding::kPacked, 0},    {33, 17, 1, 16, Coding::kPacked, 9},
+      {64, 9, 4, 8, Coding::kPacked, 8},   {19, 40, 1, 16, Coding::kRans, 6},
+      {130, 40, 2, 8, Coding::kPacked, 2},
   };
   Pictures batch;
   for (const Kind& kind : kKinds) {
@@ -135,11 +135,11 @@ Pictures MakeMixedBatch(uint32_t seed) {
   return batch;
 }
 
-// Several tiles of each mode.
+// Several tiles of each coding.
 Pictures MakeOneOfEachMode() {
   Pictures batch;
-  batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kRans, 4}, 1));
-  batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kPacked, 4}, 2));
+  batch.push_back(MakePicture({300, 200, 3, 8, Coding::kRans, 4}, 1));
+  batch.push_back(MakePicture({300, 200, 3, 8, Coding::kPacked, 4}, 2));
   return batch;
 }
 
@@ -356,11 +356,11 @@ uint64_t CountTouchedTiles(const std::vector<CudaSample>& samples) {
 void WindowsOfOneFile() {
   std::mt19937 random(5);
   const auto up_to_2 = [&random] { return static_cast<uint32_t>(random() % 3); };
-  for (const EncodeMode mode : {EncodeMode::kPacked, EncodeMode::kRans}) {
+  for (const Coding coding : {Coding::kPacked, Coding::kRans}) {
     for (uint32_t round = 0; round < 24; ++round) {
       Pictures batch;
-      batch.push_back(MakePicture({300, 200, 3, 8, mode, 4}, round));
-      batch.push_back(MakePicture({130, 90, 1, 16, EncodeMode::kPacked, 6}, round + 1));
+      batch.push_back(MakePicture({300, 200, 3, 8, coding, 4}, round));
+      batch.push_back(MakePicture({130, 90, 1, 16, Coding::kPacked, 6}, round + 1));
       PinnedFiles pinned(batch);
       EmulatedGpu gpu;
       const auto device = gpu.MakeDevice(Pace::kEager);
@@ -443,7 +443,7 @@ void WindowsOfOneFile() {
 
 // Damage in a tile is that of the windows that touch it.
 void DamageAmongWindowsOfOneFile() {
-  const auto picture = MakePicture({300, 200, 3, 8, EncodeMode::kPacked, 4}, 1);
+  const auto picture = MakePicture({300, 200, 3, 8, Coding::kPacked, 4}, 1);
   DamageLastTile(picture.get());
   EmulatedGpu gpu;
   const auto stream = gpu.MakeStream(Pace::kLazy);
@@ -570,8 +570,8 @@ void PinnedFilesAreNotStaged() {
 void WindowsOfPinnedFiles() {
   Pictures batch;
   for (uint32_t i = 0; i < 3; ++i) {
-    const EncodeMode mode = i == 1 ? EncodeMode::kRans : EncodeMode::kPacked;
-    batch.push_back(MakePicture({300, 300, 1, 8, mode, 4}, i));
+    const Coding coding = i == 1 ? Coding::kRans : Coding::kPacked;
+    batch.push_back(MakePicture({300, 300, 1, 8, coding, 4}, i));
   }
   EmulatedGpu gpu;
   const auto stream = gpu.MakeStream(Pace::kLazy);
@@ -634,7 +634,7 @@ void UploadsInChunks() {
   constexpr size_t kChunk = 8 << 20;
   Pictures batch;
   for (uint32_t i = 0; i < 3; ++i) {
-    batch.push_back(MakePicture({2048, 1536, 3, 8, EncodeMode::kPacked, 8}, i));
+    batch.push_back(MakePicture({2048, 1536, 3, 8, Coding::kPacked, 8}, i));
   }
   EmulatedGpu gpu;
   const Outputs outputs(&gpu, batch);
@@ -668,7 +668,7 @@ void OutOfMemory() {
   const Pictures small = MakeMixedBatch(2);
   Pictures large = MakeMixedBatch(20);
   for (uint32_t i = 0; i < 4; ++i) {
-    large.push_back(MakePicture({90, 70, 3, 8, EncodeMode::kPacked, 8}, 30 + i));
+    large.push_back(MakePicture({90, 70, 3, 8, Coding::kPacked, 8}, 30 + i));
   }
   for (uint64_t failing = 0;; ++failing) {
     EmulatedGpu gpu;
@@ -728,7 +728,7 @@ void GrowingInFlight() {
   const Pictures small = MakeMixedBatch(2);
   Pictures large = MakeMixedBatch(20);
   for (uint32_t i = 0; i < 9; ++i) {
-    large.push_back(MakePicture({8, 8, 1, 8, EncodeMode::kPacked, 3}, i));
+    large.push_back(MakePicture({8, 8, 1, 8, Coding::kPacked, 3}, i));
   }
   for (const size_t reserved : {0, 1 << 20}) {  // the second time only the results grow
     EmulatedGpu gpu;
@@ -819,8 +819,8 @@ void DestructionWaitsForItsOwnWork() {
 void ManyTinyImages() {
   Pictures batch;
   for (uint32_t i = 0; i < 1024; ++i) {
-    const EncodeMode mode = i % 2 == 0 ? EncodeMode::kPacked : EncodeMode::kRans;
-    batch.push_back(MakePicture({i % 3 + 1, i % 5 + 1, i % 4 + 1, 8, mode, 3}, i));
+    const Coding coding = i % 2 == 0 ? Coding::kPacked : Coding::kRans;
+    batch.push_back(MakePicture({i % 3 + 1, i % 5 + 1, i % 4 + 1, 8, coding, 3}, i));
   }
   EmulatedGpu gpu;
   const auto stream = gpu.MakeStream(Pace::kEager);
@@ -833,7 +833,7 @@ void ManyTinyImages() {
 
 void HundredMegapixels() {
   Pictures batch;
-  batch.push_back(MakePicture({10000, 10000, 1, 8, EncodeMode::kPacked, 0}, 7));
+  batch.push_back(MakePicture({10000, 10000, 1, 8, Coding::kPacked, 0}, 7));
   EmulatedGpu gpu;
   const auto stream = gpu.MakeStream(Pace::kEager);
   const Outputs outputs(&gpu, batch);
@@ -845,10 +845,10 @@ void HundredMegapixels() {
 // Costly tiles come first in the order in which blocks start.
 void CostlyTilesFirst() {
   Pictures batch;
-  batch.push_back(MakePicture({8, 8, 1, 8, EncodeMode::kPacked, 3}, 1));
-  batch.push_back(MakePicture({1400, 400, 3, 8, EncodeMode::kPacked, 3}, 2));
-  batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kRans, 3}, 3));
-  batch.push_back(MakePicture({1400, 400, 1, 8, EncodeMode::kPacked, 8}, 4));
+  batch.push_back(MakePicture({8, 8, 1, 8, Coding::kPacked, 3}, 1));
+  batch.push_back(MakePicture({1400, 400, 3, 8, Coding::kPacked, 3}, 2));
+  batch.push_back(MakePicture({300, 200, 3, 8, Coding::kRans, 3}, 3));
+  batch.push_back(MakePicture({1400, 400, 1, 8, Coding::kPacked, 8}, 4));
   EmulatedGpu gpu;
   const Outputs outputs(&gpu, batch);
   const std::vector<CudaSample> samples = MakeSamples(batch, outputs);
@@ -872,7 +872,7 @@ void CostlyTilesFirst() {
 // Kernels read a plan 16 bytes at a time, however many samples come before.
 void PlansAreAligned() {
   for (size_t count = 1; count <= 4; ++count) {
-    const auto picture = MakePicture({40, 30, 3, 8, EncodeMode::kPacked, 4}, 1);
+    const auto picture = MakePicture({40, 30, 3, 8, Coding::kPacked, 4}, 1);
     CudaSample sample = {picture->view, WholeImagePlan(picture->view.info, nullptr)};
     sample.plan.window = {1, 1, 7, 7};
     const std::vector<CudaSample> samples(count, sample);
@@ -886,7 +886,7 @@ void PlansAreAligned() {
 
 // Few packed tiles of RGB8 are decoded by teams; other images, and more tiles, are not.
 void FewTilesInTeams() {
-  const Kind rgb = {300, 100, 3, 8, EncodeMode::kPacked, 4};
+  const Kind rgb = {300, 100, 3, 8, Coding::kPacked, 4};
   Kind gray = rgb;
   gray.channels = 1;
   Kind deep = rgb;
@@ -953,7 +953,7 @@ void PartsOfABatch() {
           CHECK(payload_end + kPayloadPaddingBytes <= buffer.data() + part_end);
           if (payload_end == payload) continue;  // fills a block up
           const bool is_rans = TileCoding{payload[4]} >= TileCoding::kRans;
-          CHECK(tiles.kind == (is_rans ? TileKind::kRans : TileKind::kPacked));
+          CHECK(tiles.kind == (is_rans ? TileKind::kModel : TileKind::kSimple));
         }
       }
       next_sample = sample_end;
@@ -971,7 +971,7 @@ void PartsOfABatch() {
 void IndexChangesWhilePlanned() {
   for (const bool pinned : {false, true}) {
     Pictures batch;
-    batch.push_back(MakePicture({300, 200, 1, 8, EncodeMode::kPacked, 4}, 1));
+    batch.push_back(MakePicture({300, 200, 1, 8, Coding::kPacked, 4}, 1));
     EmulatedGpu gpu;
     const auto stream = gpu.MakeStream(Pace::kLazy);
     const Outputs outputs(&gpu, batch);
@@ -1015,7 +1015,7 @@ void ValueTableChangesWhileStaged() {
 // The coding of a tile is read to see whether tables are needed, and again to decode it: where it
 // has become rans in between there are none.
 void RansTileWithoutTables() {
-  const auto picture = MakePicture({40, 30, 3, 8, EncodeMode::kRans, 4}, 1);
+  const auto picture = MakePicture({40, 30, 3, 8, Coding::kRans, 4}, 1);
   const ImageView& view = picture->view;
   const SampleMap map = MakeSampleMap(view.info);
   uint64_t begin;
@@ -1038,8 +1038,8 @@ void RansTileWithoutTables() {
   // On a GPU: with another image's tables in place, and in kernels that have none.
   for (const bool with_another : {false, true}) {
     Pictures batch;
-    batch.push_back(MakePicture({40, 30, 3, 8, EncodeMode::kRans, 4}, 1));
-    if (with_another) batch.push_back(MakePicture({40, 30, 3, 8, EncodeMode::kRans, 4}, 2));
+    batch.push_back(MakePicture({40, 30, 3, 8, Coding::kRans, 4}, 1));
+    if (with_another) batch.push_back(MakePicture({40, 30, 3, 8, Coding::kRans, 4}, 2));
     uint8_t* coding = const_cast<uint8_t*>(batch[0]->view.payloads) + 4;
     *coding = static_cast<uint8_t>(TileCoding::kPacked);
     EmulatedGpu gpu;
@@ -1060,7 +1060,7 @@ void RansTileWithoutTables() {
 
 // An index whose rows of tiles all claim the whole file: no more is staged than the file has.
 void IndexThatOverlapsStagesNoMore() {
-  const auto picture = MakePicture({64, 2048, 1, 8, EncodeMode::kPacked, 4}, 1);
+  const auto picture = MakePicture({64, 2048, 1, 8, Coding::kPacked, 4}, 1);
   const ImageView& view = picture->view;
   CHECK(view.info.tile_rows() > 8);
   uint8_t* index = const_cast<uint8_t*>(view.tile_index);
@@ -1078,7 +1078,7 @@ void IndexThatOverlapsStagesNoMore() {
 void CacheJudgesWhatItKeeps() {
   for (const bool of_model : {false, true}) {
     Pictures batch;
-    batch.push_back(MakePicture({400, 300, 3, 8, EncodeMode::kRans, 4}, 1));
+    batch.push_back(MakePicture({400, 300, 3, 8, Coding::kRans, 4}, 1));
     const ImageView& view = batch[0]->view;
     CHECK(view.rans_model.data != nullptr);
     EmulatedGpu gpu;
@@ -1233,9 +1233,9 @@ void CacheServesNothingBeforeItIsThere() {
 void CacheNoticesChangedFiles() {
   const auto make_batch = [](uint32_t seed) {
     Pictures batch;
-    batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kRans, 4}, seed));
-    batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kPacked, 4}, seed));
-    batch.push_back(MakePicture({300, 200, 3, 8, EncodeMode::kPacked, 0}, seed));
+    batch.push_back(MakePicture({300, 200, 3, 8, Coding::kRans, 4}, seed));
+    batch.push_back(MakePicture({300, 200, 3, 8, Coding::kPacked, 4}, seed));
+    batch.push_back(MakePicture({300, 200, 3, 8, Coding::kPacked, 0}, seed));
     for (size_t i = 0; i < batch.size(); ++i) batch[i]->name = std::to_string(i) + ".l3";
     return batch;
   };
@@ -1324,7 +1324,7 @@ void CacheStaysInItsMemory() {
   Pictures batch;
   uint64_t payload_bytes = 0;
   for (uint32_t i = 0; i < 12; ++i) {
-    batch.push_back(MakePicture({60 + i, 50, 3, 8, EncodeMode::kPacked, 7}, i));
+    batch.push_back(MakePicture({60 + i, 50, 3, 8, Coding::kPacked, 7}, i));
     payload_bytes += batch.back()->view.payloads_bytes;
   }
   EmulatedGpu gpu;
@@ -1371,7 +1371,7 @@ void CacheStaysInItsMemory() {
 void CacheKeepsTheLargest() {
   Pictures batch;
   for (uint32_t i = 0; i < 9; ++i) {
-    batch.push_back(MakePicture({40 + 10 * (i * 5 % 9), 50, 3, 8, EncodeMode::kPacked, 8}, i));
+    batch.push_back(MakePicture({40 + 10 * (i * 5 % 9), 50, 3, 8, Coding::kPacked, 8}, i));
   }
   std::vector<size_t> by_size(batch.size());
   for (size_t i = 0; i < by_size.size(); ++i) by_size[i] = i;
@@ -1402,7 +1402,7 @@ void CacheKeepsTheLargest() {
 void LargestForTwoDecoders() {
   Pictures batch;
   for (uint32_t i = 0; i < 5; ++i) {
-    batch.push_back(MakePicture({40 + 10 * i, 50, 3, 8, EncodeMode::kPacked, 8}, i));
+    batch.push_back(MakePicture({40 + 10 * i, 50, 3, 8, Coding::kPacked, 8}, i));
   }
   EmulatedGpu gpu;
   const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kLargest, 0});

@@ -89,14 +89,14 @@ constexpr Way kWays[] = {
 using LaunchCounts = std::map<std::string, int>;  // by kernel
 
 std::string KernelName(TileKind kind, uint32_t sample_bytes, StoreKind store, bool in_teams) {
-  return std::string(kind == TileKind::kRans ? "rans" : "packed") +
+  return std::string(kind == TileKind::kModel ? "rans" : "packed") +
          (sample_bytes == 1 ? " 8" : " 16") + (store == StoreKind::kPlans ? ", plans" : "") +
          (in_teams ? ", in teams" : "");
 }
 
 LaunchCounts NoLaunches() {
   LaunchCounts counts;
-  for (const TileKind kind : {TileKind::kRans, TileKind::kPacked}) {
+  for (const TileKind kind : {TileKind::kModel, TileKind::kSimple}) {
     for (const uint32_t sample_bytes : {1, 2}) {
       for (const StoreKind store : {StoreKind::kStored, StoreKind::kPlans}) {
         counts[KernelName(kind, sample_bytes, store, false)] = 0;
@@ -104,7 +104,7 @@ LaunchCounts NoLaunches() {
     }
   }
   for (const StoreKind store : {StoreKind::kStored, StoreKind::kPlans}) {
-    counts[KernelName(TileKind::kPacked, 1, store, true)] = 0;
+    counts[KernelName(TileKind::kSimple, 1, store, true)] = 0;
   }
   return counts;
 }

@@ -19,8 +19,7 @@ int main(int argc, char** argv) {
   if (data.size() != row_bytes * height) return 2;
   const l3::SampleType type = bits == 8 ? l3::SampleType::kUint8 : l3::SampleType::kUint16;
   l3::EncodeOptions options;
-  options.mode =
-      std::strcmp(argv[1], "packed") == 0 ? l3::EncodeMode::kPacked : l3::EncodeMode::kRans;
+  options.coding = std::strcmp(argv[1], "packed") == 0 ? l3::Coding::kPacked : l3::Coding::kRans;
   options.effort = number(2);
   std::vector<uint8_t> encoded;
   const l3::Status status = l3::EncodeImage(

@@ -436,7 +436,7 @@ Data Exif(uint8_t orientation) {
 
 struct Kind {
   uint32_t width_px, height_px, channels, sample_bits;
-  EncodeMode mode;
+  Coding coding;
   uint8_t orientation;
   bool is_signed = false;
 
@@ -447,11 +447,11 @@ struct Kind {
 };
 
 constexpr Kind kKinds[] = {
-    {40, 30, 3, 8, EncodeMode::kRans, 1},        {37, 21, 3, 8, EncodeMode::kPacked, 6},
-    {1, 1, 1, 8, EncodeMode::kPacked, 0},        {33, 17, 1, 16, EncodeMode::kPacked, 3},
-    {64, 9, 4, 8, EncodeMode::kPacked, 8},       {19, 40, 4, 16, EncodeMode::kRans, 5},
-    {70, 40, 2, 8, EncodeMode::kStored, 2},      {50, 34, 3, 16, EncodeMode::kPacked, 7},
-    {31, 20, 1, 16, EncodeMode::kRans, 1, true}, {34, 11, 3, 8, EncodeMode::kPacked, 1, true},
+    {40, 30, 3, 8, Coding::kRans, 1},        {37, 21, 3, 8, Coding::kPacked, 6},
+    {1, 1, 1, 8, Coding::kPacked, 0},        {33, 17, 1, 16, Coding::kPacked, 3},
+    {64, 9, 4, 8, Coding::kPacked, 8},       {19, 40, 4, 16, Coding::kRans, 5},
+    {70, 40, 2, 8, Coding::kStored, 2},      {50, 34, 3, 16, Coding::kPacked, 7},
+    {31, 20, 1, 16, Coding::kRans, 1, true}, {34, 11, 3, 8, Coding::kPacked, 1, true},
 };
 
 Data Samples(const Kind& kind, uint32_t seed) {
@@ -467,7 +467,7 @@ Data Encoded(const Kind& kind, uint32_t seed) {
   const Data samples = Samples(kind, seed);
   const Data exif = Exif(kind.orientation);
   EncodeOptions options;
-  options.mode = kind.mode;
+  options.coding = kind.coding;
   options.effort = 1;
   options.tile_width_log2 = 5;
   options.tile_height_log2 = 3;
@@ -1199,7 +1199,7 @@ void EncoderOptions() {
   Framework framework;
   Image image;
   Data buffer;
-  Fill({64, 64, 3, 8, EncodeMode::kRans, 0}, {}, &image, &buffer);
+  Fill({64, 64, 3, 8, Coding::kRans, 0}, {}, &image, &buffer);
   const Data usual = Encode(framework, image).file;
   CHECK(Encode(framework, image, {"l3_encoder:coding=rans l3_encoder:effort=5"}).file == usual);
   CHECK(Encode(framework, image, {"l3_encoder:coding=stored"}).file.size() > usual.size());
@@ -1215,7 +1215,7 @@ void EncoderOptions() {
 
 void EncoderRefuses() {
   Framework framework;
-  const Kind kind = {20, 10, 3, 8, EncodeMode::kRans, 0};
+  const Kind kind = {20, 10, 3, 8, Coding::kRans, 0};
   const auto refused = [&](Processed status, const std::function<void(Image*)>& change,
                            const EncodeAsk& ask = {}) {
     Image image;

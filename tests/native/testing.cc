@@ -64,7 +64,7 @@ const l3::GpuLimits* EmulatedGpuOf(uint32_t engine) {
 DecodeResult DecodeGroups(uint32_t engine, const l3::ImageView& view, const l3::TensorPlan& plan,
                           uint8_t* tensor, unsigned threads, const l3::ForEach& for_each,
                           uint64_t* decoded_tiles) {
-  const std::vector<l3::GroupShare> shares = l3::ShareOutput(view, plan);
+  const std::vector<l3::GroupOutput> shares = l3::SplitOutputByGroup(view, plan);
   if (shares.empty()) return {Status::kCorruptHeader, 0};
   const l3::OutputPlan output = PlaceOutput(shares, plan, tensor);
   const l3::WindowJob job = {&view, &shares, &output, 1};
@@ -392,7 +392,7 @@ uint64_t l3_test_uploaded_bytes(const uint8_t* data, size_t size, const L3TestPl
       std::vector<l3::CudaSample> samples = {{view, ToOutputPlan(*plan, nullptr)}};
       if (!view.is_group()) {
         const l3::TensorPlan wide = ToWidePlan(*plan, samples[0].plan);
-        const std::vector<l3::GroupShare> shares = l3::ShareOutput(view, wide);
+        const std::vector<l3::GroupOutput> shares = l3::SplitOutputByGroup(view, wide);
         const l3::OutputPlan output = PlaceOutput(shares, wide, nullptr);
         const l3::WindowJob job = {&view, &shares, &output, 1};
         samples.clear();

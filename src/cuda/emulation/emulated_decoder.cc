@@ -43,15 +43,15 @@ uint64_t DecodeTilesWith(const TileBatch& batch) {
   using Samples = std::conditional_t<kSampleBytes == 1, ByteSamples, WordSamples>;
   static thread_local WarpEmulator team[kTeamChannels];  // stacks cost more than a small image
   WarpEmulator& emulator = team[0];
-  constexpr bool kRans = kKind == TileKind::kRans;
+  constexpr bool kIsModel = kKind == TileKind::kModel;
   // Shared memory begins with anything.
   const auto lookup = std::make_unique<RansLookup>();
-  if (kRans) std::memset(static_cast<void*>(lookup.get()), kFresh, sizeof(*lookup));
+  if (kIsModel) std::memset(static_cast<void*>(lookup.get()), kFresh, sizeof(*lookup));
   uint64_t decoded_tiles = 0;
   for (uint64_t i = 0; i < batch.task_count; ++i) {
     const TileTask task = batch.tasks[i];
     const DecodeSample& sample = batch.samples[task.sample];
-    if (kRans && i % batch.warps_per_block == 0 && sample.rans != nullptr) {
+    if (kIsModel && i % batch.warps_per_block == 0 && sample.rans != nullptr) {
       emulator.Run([&](EmulatedWarp& warp) {
         BuildRansLookup<Samples>(warp, 0, 1, *sample.rans, lookup.get());
       });
@@ -63,7 +63,7 @@ uint64_t DecodeTilesWith(const TileBatch& batch) {
           warp, batch, i, lookup.get(), scratch.get(),
           [](uint64_t* result, uint64_t bad) { *result = std::min(*result, bad); });
     };
-    if constexpr (kKind == TileKind::kPacked && kSampleBytes == 1) {
+    if constexpr (kKind == TileKind::kSimple && kSampleBytes == 1) {
       if (batch.in_teams != 0) {
         RunTeam(team, run);
         continue;
@@ -84,12 +84,12 @@ uint64_t DecodeTilesWith(const TileBatch& batch) {
 }  // namespace
 
 uint64_t DecodeTilesEmulated(const TileBatch& batch) {
-  if (batch.kind == TileKind::kRans) {
-    return batch.sample_bytes == 1 ? DecodeTilesWith<TileKind::kRans, 1>(batch)
-                                   : DecodeTilesWith<TileKind::kRans, 2>(batch);
+  if (batch.kind == TileKind::kModel) {
+    return batch.sample_bytes == 1 ? DecodeTilesWith<TileKind::kModel, 1>(batch)
+                                   : DecodeTilesWith<TileKind::kModel, 2>(batch);
   }
-  return batch.sample_bytes == 1 ? DecodeTilesWith<TileKind::kPacked, 1>(batch)
-                                 : DecodeTilesWith<TileKind::kPacked, 2>(batch);
+  return batch.sample_bytes == 1 ? DecodeTilesWith<TileKind::kSimple, 1>(batch)
+                                 : DecodeTilesWith<TileKind::kSimple, 2>(batch);
 }
 
 std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& samples,

@@ -137,7 +137,7 @@ void BatchDecoder::StageAndUpload(const Slot& slot, size_t piece_begin, size_t p
 }
 
 // Queues the upload of all that a part has more than the one before it.
-void BatchDecoder::Upload(const Slot& slot, const BatchPart& before, const BatchPart& part,
+void BatchDecoder::Upload(const Slot& slot, const UploadPart& before, const UploadPart& part,
                           const ForEach& for_each) {
   CUstream_st* stream = upload_stream_.get();
   // First what need not be staged, so that it goes up meanwhile.
@@ -162,9 +162,9 @@ void BatchDecoder::LaunchParts(const Slot& slot, CUstream_st* stream, const ForE
     forked_->Record(stream);
     forked_->MakeWait(second);
   }
-  BatchPart before = {};
+  UploadPart before = {};
   for (size_t i = 0; i < layout_.parts().size(); ++i) {
-    const BatchPart& part = layout_.parts()[i];
+    const UploadPart& part = layout_.parts()[i];
     Upload(slot, before, part, for_each);
     slot.uploaded->MakeWait(stream);
     if (is_mixed) {

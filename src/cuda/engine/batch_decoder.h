@@ -90,7 +90,7 @@ class BatchDecoder {
   void MakeRoom(Slot* slot);
   void LaunchParts(const Slot& slot, CUstream_st* stream, const ForEach& for_each);
   void JoinStreams(CUstream_st* stream);
-  void Upload(const Slot& slot, const BatchPart& before, const BatchPart& part,
+  void Upload(const Slot& slot, const UploadPart& before, const UploadPart& part,
               const ForEach& for_each);
   void StageAndUpload(const Slot& slot, size_t piece_begin, size_t piece_end,
                       const ForEach& for_each);

@@ -91,7 +91,7 @@ void AppendSamples(const WindowJob& job, size_t group, std::vector<CudaSample>* 
   }
 }
 
-RansGrid PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<BatchPart>& parts,
+RansGrid PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<UploadPart>& parts,
                   uint32_t scratch_bytes, const WarpLimits& warps, const GpuLimits& limits) {
   RansGrid best = {};
   double best_time = 0;
@@ -104,7 +104,7 @@ RansGrid PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<Ba
                                          warps.per_multiprocessor / per_block))};
     double time = 0;
     size_t begin = 0;
-    for (const BatchPart& part : parts) {
+    for (const UploadPart& part : parts) {
       time += PredictRansTime(task_counts, begin, part.sample_end, plan, limits.multiprocessors);
       begin = part.sample_end;
     }
@@ -153,7 +153,7 @@ void BatchLayout::Plan(const std::vector<CudaSample>& samples, const GpuLimits& 
     offset = Align16(offset + sizeof(uint64_t) * uint64_t{samples[first].view.color_count});
   }
   size_t begin = 0;
-  for (BatchPart& part : parts_) {
+  for (UploadPart& part : parts_) {
     PlanCopies(begin, part.sample_end, policy.direct_bytes);
     part.copy_end = copies_.size();
     begin = part.sample_end;
@@ -276,11 +276,11 @@ void BatchLayout::FindKinds(size_t first) {
     const uint32_t tile = row * s.view.info.tile_columns() + column;
     const bool is_rans =
         s.cached != nullptr ? s.cached->is_rans[tile] : IsRansTile(s.view, s.view.payloads, tile);
-    *kind++ = is_rans ? TileKind::kRans : TileKind::kPacked;
+    *kind++ = is_rans ? TileKind::kModel : TileKind::kSimple;
     (is_rans ? rans : packed) += CeilDiv(takers.count, kMaxTileTakers);
   });
-  file.task_count[static_cast<size_t>(TileKind::kRans)] = rans;
-  file.task_count[static_cast<size_t>(TileKind::kPacked)] = packed;
+  file.task_count[static_cast<size_t>(TileKind::kModel)] = rans;
+  file.task_count[static_cast<size_t>(TileKind::kSimple)] = packed;
 }
 
 // Cuts the batch where a part is large enough for a launch, and so is the rest.
@@ -302,14 +302,14 @@ void BatchLayout::PlanParts(uint64_t part_bytes) {
 
 // Finds how many warps a block of rans tiles has, and fills blocks up.
 void BatchLayout::PlanBlocks(const GpuLimits& limits) {
-  constexpr size_t kRans = static_cast<size_t>(TileKind::kRans);
+  constexpr size_t kModel = static_cast<size_t>(TileKind::kModel);
   for (uint32_t bytes : {1, 2}) {
     uint32_t scratch_bytes = 0;
     task_counts_.assign(samples_->size(), 0);
     for (size_t first : files_) {
       const ImageInfo& info = (*samples_)[first].view.info;
       if (info.sample_bytes() != bytes || !places_[first].has_rans()) continue;
-      task_counts_[first] = places_[first].task_count[kRans];
+      task_counts_[first] = places_[first].task_count[kModel];
       scratch_bytes =
           std::max(scratch_bytes, RansScratchBytes(info.channels, bytes, info.tile_width_log2));
     }
@@ -319,7 +319,7 @@ void BatchLayout::PlanBlocks(const GpuLimits& limits) {
         PlanRans(task_counts_, parts_, scratch_bytes, warps, limits).warps_per_block;
     for (size_t first : files_) {
       if (task_counts_[first] == 0) continue;
-      places_[first].task_count[kRans] = CeilDiv(task_counts_[first], per_block) * per_block;
+      places_[first].task_count[kModel] = CeilDiv(task_counts_[first], per_block) * per_block;
     }
     warps_per_block_[bytes - 1] = per_block;
     scratch_bytes_[bytes - 1] = scratch_bytes;
@@ -335,7 +335,7 @@ void BatchLayout::PlanOrder(const GpuLimits& limits) {
   order_.reserve(files_.size());
   task_count_ = 0;
   auto begin = files_.begin();
-  for (BatchPart& part : parts_) {
+  for (UploadPart& part : parts_) {
     const auto end = std::lower_bound(begin, files_.end(), part.sample_end);
     order_.assign(begin, end);
     std::sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
@@ -343,9 +343,9 @@ void BatchLayout::PlanOrder(const GpuLimits& limits) {
       const uint64_t cost_b = TileCost(info(b));
       return cost_a != cost_b ? cost_a > cost_b : a < b;
     });
-    for (const TileKind kind : {TileKind::kRans, TileKind::kPacked}) {
+    for (const TileKind kind : {TileKind::kModel, TileKind::kSimple}) {
       for (const uint32_t bytes : {1, 2}) {
-        Launch launch = {kind, bytes, task_count_, 0, kind == TileKind::kPacked && bytes == 1};
+        Launch launch = {kind, bytes, task_count_, 0, kind == TileKind::kSimple && bytes == 1};
         for (size_t first : order_) {
           if (info(first).sample_bytes() != bytes) continue;
           Place& file = places_[first];
@@ -405,7 +405,7 @@ void BatchLayout::PlanCopies(size_t begin, size_t end, uint64_t direct_bytes) {
 // Lays what is staged from `offset` on; returns where it ends.
 uint64_t BatchLayout::PlaceStaged(uint64_t offset) {
   size_t sample = 0;
-  for (BatchPart& part : parts_) {
+  for (UploadPart& part : parts_) {
     const size_t first_piece = pieces_.size();
     for (; sample < part.sample_end; ++sample) {
       if (places_[sample].is_direct || (*samples_)[sample].shares_file) continue;
@@ -425,7 +425,7 @@ uint64_t BatchLayout::PlaceStaged(uint64_t offset) {
 // The same for what is copied from where it is.
 uint64_t BatchLayout::PlaceCopies(uint64_t offset) {
   size_t next = 0;
-  for (const BatchPart& part : parts_) {
+  for (const UploadPart& part : parts_) {
     if (next == part.copy_end) continue;
     for (; next < part.copy_end; ++next) {
       DirectCopy& copy = copies_[next];
@@ -512,7 +512,7 @@ void BatchLayout::PlanPieces(size_t sample) {
 // longer if the run follows it in the file.
 void BatchLayout::AppendPieces(size_t sample, const Run& run, size_t first_piece) {
   for (uint64_t done = 0; done < run.bytes;) {
-    Piece* last = pieces_.size() > first_piece ? &pieces_.back() : nullptr;
+    StagingCopy* last = pieces_.size() > first_piece ? &pieces_.back() : nullptr;
     const bool extends = last != nullptr && last->bytes < kPieceBytes &&
                          last->begin + last->bytes == run.begin + done;
     if (!extends) {
@@ -529,13 +529,13 @@ void BatchLayout::AppendPieces(size_t sample, const Run& run, size_t first_piece
 uint64_t BatchLayout::BytesOfPieces(size_t pieces) const {
   if (pieces < samples_->size()) return 0;
   if (pieces == samples_->size()) return payloads_offset_;
-  const Piece& last = pieces_[pieces - samples_->size() - 1];
+  const StagingCopy& last = pieces_[pieces - samples_->size() - 1];
   return last.offset + last.bytes + last.padding_bytes;
 }
 
 void BatchLayout::WritePiece(size_t piece, uint8_t* staging, uint8_t* device) const {
   if (piece < samples_->size()) return WriteFile(piece, staging, device);
-  const Piece& p = pieces_[piece - samples_->size()];
+  const StagingCopy& p = pieces_[piece - samples_->size()];
   std::memcpy(staging + p.offset, (*samples_)[p.sample].view.payloads + p.begin, p.bytes);
   std::memset(staging + p.offset + p.bytes, 0, p.padding_bytes);
 }
@@ -657,10 +657,10 @@ void BatchLayout::WriteTasks(size_t first, bool is_sound, uint8_t* staging) cons
   for (size_t i = first; i < file.file_end; ++i) {
     const uint32_t sample = static_cast<uint32_t>(i);
     for (uint32_t k = 0; k < places_[i].border_tasks; ++k) {
-      write(TileKind::kPacked, {sample, k + 1, 0, 0});
+      write(TileKind::kSimple, {sample, k + 1, 0, 0});
     }
   }
-  for (const TileKind kind : {TileKind::kRans, TileKind::kPacked}) {
+  for (const TileKind kind : {TileKind::kModel, TileKind::kSimple}) {
     const size_t k = static_cast<size_t>(kind);
     while (next[k] != file.first_task[k] + file.task_count[k]) {
       write(kind, {static_cast<uint32_t>(first), 0, 0, 0});
@@ -670,7 +670,7 @@ void BatchLayout::WriteTasks(size_t first, bool is_sound, uint8_t* staging) cons
 
 TileBatch BatchLayout::Batch(uint8_t* device, size_t launch) const {
   const Launch& l = launches_[launch];
-  const bool is_rans = l.kind == TileKind::kRans;
+  const bool is_rans = l.kind == TileKind::kModel;
   TileBatch batch = {};
   batch.samples = reinterpret_cast<const DecodeSample*>(device + samples_offset_);
   batch.tasks = reinterpret_cast<const TileTask*>(device + tasks_offset_) + l.first_task;

@@ -60,7 +60,7 @@ struct UploadPolicy {
 
 // Samples of a batch that follow one another, and what they need beyond the parts before.
 // Ends are those of the lists of samples, pieces, copies and launches.
-struct BatchPart {
+struct UploadPart {
   size_t sample_end;
   size_t piece_end;
   size_t copy_end;
@@ -91,7 +91,7 @@ struct RansGrid {
 
 // The plan of the least predicted time for images of so many tasks, launched in parts, when a
 // warp needs `scratch_bytes` of shared memory, and a multiprocessor has so many `warps`.
-RansGrid PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<BatchPart>& parts,
+RansGrid PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<UploadPart>& parts,
                   uint32_t scratch_bytes, const WarpLimits& warps, const GpuLimits& limits);
 
 class BatchLayout {
@@ -116,7 +116,7 @@ class BatchLayout {
   // are written.
   uint64_t BytesOfPieces(size_t pieces) const;
 
-  const std::vector<BatchPart>& parts() const { return parts_; }
+  const std::vector<UploadPart>& parts() const { return parts_; }
   const std::vector<DirectCopy>& copies() const { return copies_; }
   // kPayloadPaddingBytes zeros among what is staged, to copy behind the last copy of a part.
   uint64_t zeros_offset() const { return zeros_offset_; }
@@ -158,7 +158,7 @@ class BatchLayout {
     size_t first_taker;
     uint64_t taker_count;
 
-    bool has_rans() const { return task_count[static_cast<size_t>(TileKind::kRans)] != 0; }
+    bool has_rans() const { return task_count[static_cast<size_t>(TileKind::kModel)] != 0; }
   };
   struct Launch {
     TileKind kind;
@@ -173,7 +173,7 @@ class BatchLayout {
     uint64_t offset;
   };
   // Some of a sample's payload bytes.
-  struct Piece {
+  struct StagingCopy {
     size_t sample;
     uint64_t begin;  // in the file's payloads
     uint64_t offset;  // in the buffer
@@ -212,9 +212,9 @@ class BatchLayout {
   std::vector<TileKind> kinds_;  // of these tiles
   std::vector<TileSpan> row_spans_;  // of a file: what is touched of each row
   std::vector<Run> runs_;
-  std::vector<Piece> pieces_;  // behind a piece for each sample
+  std::vector<StagingCopy> pieces_;  // behind a piece for each sample
   std::vector<uint64_t> task_counts_;  // of the rans tiles of each sample, for PlanRans()
-  std::vector<BatchPart> parts_;
+  std::vector<UploadPart> parts_;
   std::vector<DirectCopy> copies_;
   std::vector<size_t> order_;  // of the files' tasks
   std::vector<Launch> launches_;

@@ -15,12 +15,12 @@ namespace l3 {
 namespace {
 
 const void* FindKernel(TileKind kind, uint32_t sample_bytes, StoreKind store) {
-  if (kind == TileKind::kRans) {
-    return sample_bytes == 1 ? DecodeTilesOf<TileKind::kRans, 1>(store)
-                             : DecodeTilesOf<TileKind::kRans, 2>(store);
+  if (kind == TileKind::kModel) {
+    return sample_bytes == 1 ? DecodeTilesOf<TileKind::kModel, 1>(store)
+                             : DecodeTilesOf<TileKind::kModel, 2>(store);
   }
-  return sample_bytes == 1 ? DecodeTilesOf<TileKind::kPacked, 1>(store)
-                           : DecodeTilesOf<TileKind::kPacked, 2>(store);
+  return sample_bytes == 1 ? DecodeTilesOf<TileKind::kSimple, 1>(store)
+                           : DecodeTilesOf<TileKind::kSimple, 2>(store);
 }
 
 int DeviceAttribute(cudaDeviceAttr attribute) {
@@ -55,7 +55,7 @@ GpuLimits GetGpuLimits() {
                       {}};
   for (uint32_t bytes : {1, 2}) {
     for (StoreKind store : {StoreKind::kStored, StoreKind::kPlans}) {
-      limits.RansWarps(bytes, store) = GetWarpLimits(FindKernel(TileKind::kRans, bytes, store));
+      limits.RansWarps(bytes, store) = GetWarpLimits(FindKernel(TileKind::kModel, bytes, store));
     }
   }
   for (StoreKind store : {StoreKind::kStored, StoreKind::kPlans}) {
@@ -79,7 +79,7 @@ void LaunchDecodeTiles(const TileBatch& batch, CUstream_st* stream) {
   const bool in_teams = batch.in_teams != 0;
   const void* kernel = in_teams ? DecodeTilesInTeamsOf(batch.store())
                                 : FindKernel(batch.kind, batch.sample_bytes, batch.store());
-  if (batch.kind == TileKind::kRans) {
+  if (batch.kind == TileKind::kModel) {
     L3_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                        DeviceAttribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)));
   }

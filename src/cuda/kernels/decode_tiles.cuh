@@ -42,7 +42,7 @@ constexpr int kPlanWarpsPerSm = 16;
 // With 16, rans tiles of two-byte samples spilled 152 bytes on sm_90 (ptxas of CUDA 13.0).
 constexpr int kRans16PlanWarpsPerSm = 12;
 constexpr int WarpsAtOnce(TileKind kind, StoreKind store, uint32_t sample_bytes) {
-  const bool is_rans = kind == TileKind::kRans;
+  const bool is_rans = kind == TileKind::kModel;
   if (store == StoreKind::kStored) return is_rans ? kRansWarpsPerSm[sample_bytes - 1] : kWarpsPerSm;
   return is_rans && sample_bytes == 2 ? kRans16PlanWarpsPerSm : kPlanWarpsPerSm;
 }
@@ -54,15 +54,15 @@ constexpr int WarpsAtOnce(TileKind kind, StoreKind store, uint32_t sample_bytes)
 // packed tiles fill borders.
 template <TileKind kKind, StoreKind kStore, uint32_t kSampleBytes>
 __global__ void __launch_bounds__(
-    kWarpLanes*(kKind == TileKind::kRans ? WarpsAtOnce(kKind, kStore, kSampleBytes) : 1),
-    kKind == TileKind::kRans ? 1 : WarpsAtOnce(kKind, kStore, kSampleBytes))
+    kWarpLanes*(kKind == TileKind::kModel ? WarpsAtOnce(kKind, kStore, kSampleBytes) : 1),
+    kKind == TileKind::kModel ? 1 : WarpsAtOnce(kKind, kStore, kSampleBytes))
     DecodeTiles(TileBatch batch) {
   extern __shared__ uint4 shared[];
   uint8_t* scratch = reinterpret_cast<uint8_t*>(shared);
   RansLookup* lookup = nullptr;
   uint32_t task_number = blockIdx.x;
   DeviceWarp warp;
-  if constexpr (kKind == TileKind::kRans) {
+  if constexpr (kKind == TileKind::kModel) {
     using Samples = std::conditional_t<kSampleBytes == 1, ByteSamples, WordSamples>;
     lookup = reinterpret_cast<RansLookup*>(scratch);
     const uint32_t warp_index = warp.Shuffle(threadIdx.y, 0);
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kWarpLanes* kTeamChannels,
   extern __shared__ uint4 shared[];
   const DeviceWarp alone;
   TeamWarp<DeviceWarp> warp(alone, alone.Shuffle(threadIdx.y, 0));
-  RunTask<TileKind::kPacked, kStore, 1>(
+  RunTask<TileKind::kSimple, kStore, 1>(
       warp, batch, blockIdx.x, nullptr, reinterpret_cast<uint8_t*>(shared),
       [](uint64_t* result, uint64_t bad) {
         atomicMin(reinterpret_cast<unsigned long long*>(result), bad);

@@ -1,3 +1,3 @@
 #include "cuda/kernels/decode_tiles.cuh"
 
-template const void* l3::DecodeTilesOf<l3::TileKind::kPacked, 2>(l3::StoreKind);
+template const void* l3::DecodeTilesOf<l3::TileKind::kSimple, 2>(l3::StoreKind);

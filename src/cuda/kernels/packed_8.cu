@@ -1,6 +1,6 @@
 #include "cuda/kernels/decode_tiles.cuh"
 
-template const void* l3::DecodeTilesOf<l3::TileKind::kPacked, 1>(l3::StoreKind);
+template const void* l3::DecodeTilesOf<l3::TileKind::kSimple, 1>(l3::StoreKind);
 
 const void* l3::DecodeTilesInTeamsOf(StoreKind store) {
   return store == StoreKind::kPlans

@@ -62,8 +62,8 @@ struct TakerList {
 constexpr uint32_t kMaxTileTakers = 64;
 
 // A kernel decodes tiles of one kind, with samples of one size, that leave in one way.
-// kRans: rans and match tiles. kPacked: packed, constant and stored ones, and borders.
-enum class TileKind : uint32_t { kRans, kPacked };
+// kModel: rans and match tiles. kSimple: packed, constant and stored tiles, and borders.
+enum class TileKind : uint32_t { kModel, kSimple };
 constexpr uint32_t kTileKinds = 2;
 // All images leave whole and as stored, or tiles are stored by the plans of all samples that take
 // them.

@@ -382,7 +382,7 @@ L3_DEVICE Status DecodeModelTile(Warp& warp, const DecodeSample& sample, const O
   });
 }
 
-// Decodes one tile of a kind, with the image's `lookup` if that is kRans. A tile of the other
+// Decodes one tile of a kind, with the image's `lookup` if that is kModel. A tile of the other
 // kind was one of this when the batch was planned, and has changed: it is corrupt. The Status
 // is the same on every lane.
 // On an error the tile's part of the output holds unspecified samples; none is written
@@ -399,7 +399,7 @@ L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const Ou
   Status status = ParseTilePayload(sample.info, payload, size, &tile);
   if (status == Status::kOk) {
     const TileRect rect = GetTileRect(sample.info, task.tile);
-    if constexpr (kKind == TileKind::kRans) {
+    if constexpr (kKind == TileKind::kModel) {
       status =
           DecodeModelTile<kSampleBytes>(warp, sample, output, rect, tile, &check, *lookup, memory);
     } else {
@@ -415,7 +415,7 @@ template <TileKind kKind, StoreKind kStore, uint32_t kSampleBytes, class Warp, c
 L3_DEVICE void RunTask(Warp& warp, const TileBatch& batch, uint64_t number,
                        const RansLookup* lookup, uint8_t* memory, const Lower& lower) {
   const TileTask task = batch.tasks[number];
-  if constexpr (kKind == TileKind::kPacked && kStore == StoreKind::kPlans) {
+  if constexpr (kKind == TileKind::kSimple && kStore == StoreKind::kPlans) {
     if (task.payload_units == 0 && task.tile != 0 && IsFirstInTeam(warp)) {
       FillBorderWarp(warp, batch.plans[task.sample], task.tile - 1);
     }
