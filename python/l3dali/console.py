@@ -98,17 +98,11 @@ def say(lines: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class Failure:
-    """A file that failed, and why.
+    """A file that failed, and why."""
 
-    Attributes:
-        path: a file, or a place in a container.
-        reason: why, for people.
-        kind: the reason without names, shared with other files; "" means the reason as it is.
-    """
-
-    path: Path | str
-    reason: str
-    kind: str = ""
+    path: Path | str  # a file, or a place in a container
+    reason: str  # why, for people
+    kind: str = ""  # the reason without names, to group failures by; "": the reason itself
 
     @property
     def place(self) -> str:

@@ -108,15 +108,10 @@ KEPT_PNG_CHUNKS = PNG_TEXTS | {PNG_RESOLUTION}
 
 @dataclass(frozen=True)
 class TiffTag:
-    """A tag as a TIFF file holds it.
+    """A tag as a TIFF file holds it."""
 
-    Attributes:
-        type: its name in TIFF 6.0.
-        data: the bytes of its values, little-endian.
-    """
-
-    type: str
-    data: bytes
+    type: str  # its name in TIFF 6.0
+    data: bytes  # the bytes of its values, little-endian
 
 
 _NAMES = (

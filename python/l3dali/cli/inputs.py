@@ -31,34 +31,21 @@ NOT_L3_FILES = (
 
 @dataclass(frozen=True)
 class File:
-    """A file that a command works on.
+    """A file that a command works on."""
 
-    Attributes:
-        path: where it is.
-        relative: where its result goes below the folder for results, except for the suffix.
-    """
-
-    path: Path
-    relative: Path
+    path: Path  # where it is
+    relative: Path  # where its result goes below the folder for results, except for the suffix
 
 
 @dataclass
 class Found:
-    """The files that the arguments of a command name.
+    """The files that the arguments of a command name."""
 
-    Attributes:
-        files: those to work on.
-        failures: folders that cannot be read, names outside of the folder of a list.
-        pipes: those of the files that are pipes or devices, which only a PATH can name.
-        others: how many files in folders were skipped because of their suffix, by suffix.
-        links: symbolic links to folders, which are not followed.
-    """
-
-    files: list[File] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
-    pipes: set[Path] = field(default_factory=set)
-    others: Counter[str] = field(default_factory=Counter)
-    links: int = 0
+    files: list[File] = field(default_factory=list)  # those to work on
+    failures: list[Failure] = field(default_factory=list)  # folders, or names in a list
+    pipes: set[Path] = field(default_factory=set)  # those that are pipes or devices
+    others: Counter[str] = field(default_factory=Counter)  # skipped files by suffix
+    links: int = 0  # symbolic links to folders, which are not followed
 
 
 def find_inputs(options: argparse.Namespace, suffixes: Collection[str]) -> Found:

@@ -36,44 +36,26 @@ SIGNALLED = 128  # plus the number of the signal
 
 @dataclass(frozen=True)
 class Done:
-    """The result of the work on one file.
+    """The result of the work on one file."""
 
-    Attributes:
-        raw_bytes: size of its pixels.
-        read_bytes: size of the source.
-        written_bytes: size of the result.
-        is_lossy: whether the source has a lossy format.
-    """
-
-    raw_bytes: int
-    read_bytes: int
-    written_bytes: int = 0
-    is_lossy: bool = False
+    raw_bytes: int  # size of its pixels
+    read_bytes: int  # size of the source
+    written_bytes: int = 0  # size of the result
+    is_lossy: bool = False  # whether the source has a lossy format
 
 
 @dataclass
 class Report:
-    """What a command did.
+    """What a command did."""
 
-    Attributes:
-        total: files to work on.
-        done: those that went well.
-        kept: files whose results existed.
-        failures: files that failed.
-        seconds: how long it took.
-        palettes_expanded: palette images read as colours, not as the numbers of their entries.
-        ended_by: why no further result could be written, if so.
-        signal_number: the signal that interrupted it, or 0.
-    """
-
-    total: int = 0
-    done: list[Done] = field(default_factory=list)
-    kept: int = 0
-    failures: list[Failure] = field(default_factory=list)
-    seconds: float = 0.0
-    palettes_expanded: int = 0
-    ended_by: str | None = None
-    signal_number: int = 0
+    total: int = 0  # files to work on
+    done: list[Done] = field(default_factory=list)  # those that went well
+    kept: int = 0  # files whose results existed
+    failures: list[Failure] = field(default_factory=list)  # files that failed
+    seconds: float = 0.0  # how long it took
+    palettes_expanded: int = 0  # images whose palette was replaced by colours
+    ended_by: str | None = None  # why no further result could be written, if so
+    signal_number: int = 0  # the signal that interrupted it, or 0
 
     def sum(self, name: str) -> int:
         """The sum of an attribute over `done`."""

@@ -42,24 +42,14 @@ Format = Literal[
 
 @dataclass(frozen=True)
 class Header:
-    """What a header says, and what reading will take.
+    """What a header says, and what reading will take."""
 
-    Attributes:
-        format: of the file.
-        width: in pixels, as stored: EXIF may turn the image.
-        height: in pixels.
-        raw_bytes: of the samples that reading gives, at most, if flags of WebP files tell of alpha.
-        read_bytes: of memory that reading takes at its peak, the file not counted. An estimate
-            from measurements of the libraries, rounded up.
-        fours: how often its pixels count for a limit: once for each four channels of 16 bits.
-    """
-
-    format: Format
-    width: int
-    height: int
-    raw_bytes: int
-    read_bytes: int
-    fours: int = 1
+    format: Format  # of the file
+    width: int  # in pixels, as stored: EXIF may turn the image
+    height: int  # in pixels
+    raw_bytes: int  # of the decoded samples, at most
+    read_bytes: int  # of memory at the peak of reading, without the file; estimated
+    fours: int = 1  # how often its pixels count for a limit: once for each four channels of 16 bits
 
     def check_pixels(self, max_pixels: int) -> None:
         """Checks the number of pixels before they are decoded.

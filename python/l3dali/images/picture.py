@@ -28,33 +28,19 @@ NO_RESOLUTION = {
 
 @dataclass(frozen=True)
 class Picture:
-    """Pixels as stored, and what goes with them.
+    """Pixels as stored, and what goes with them."""
 
-    Attributes:
-        pixels: uint8, uint16, int8 or int16; (H, W) for one channel, else (H, W, C).
-        icc: an ICC profile.
-        exif: an EXIF block, from its TIFF header on.
-        palette: R, G, B, A of each entry; then the pixels are entry numbers.
-        expanded: the file holds numbers of palette entries; the pixels are their colours.
-        unscaled: the pixels are the numbers of a file of 1, 2 or 4 bits, not 0 ... 255.
-        xmp: an XMP packet.
-        metadata: key-value pairs, as `l3dali.encode` takes them; tags of a TIFF among them.
-        is_damaged: there are key-value pairs that could not be read, and are left out.
-        has_alpha: the last of two or four channels is alpha.
-        remarks: what is left out beside the pixels.
-    """
-
-    pixels: Image
-    icc: bytes | None = None
-    exif: bytes | None = None
-    palette: bytes | None = None
-    expanded: bool = False
-    unscaled: bool = False
-    xmp: bytes | None = None
-    metadata: Mapping[str, Any] | None = None
-    is_damaged: bool = False
-    has_alpha: bool = True
-    remarks: tuple[str, ...] = ()
+    pixels: Image  # uint8, uint16, int8 or int16; (H, W) for one channel, else (H, W, C)
+    icc: bytes | None = None  # an ICC profile
+    exif: bytes | None = None  # an EXIF block, from its TIFF header on
+    palette: bytes | None = None  # R, G, B, A of each entry; then the pixels are entry numbers
+    expanded: bool = False  # the file has a palette; the pixels are its colours
+    unscaled: bool = False  # the pixels are the numbers of a file of 1, 2 or 4 bits, not 0 ... 255
+    xmp: bytes | None = None  # an XMP packet
+    metadata: Mapping[str, Any] | None = None  # as in `l3dali.encode`; with tags of TIFF
+    is_damaged: bool = False  # there are key-value pairs that could not be read, and are left out
+    has_alpha: bool = True  # the last of two or four channels is alpha
+    remarks: tuple[str, ...] = ()  # what is left out beside the pixels
 
     @property
     def has_numbers(self) -> bool:

@@ -27,21 +27,13 @@ _WAIT_SECONDS, _POLL_SECONDS = 2.0, 0.02  # for names that are not found yet
 
 @dataclass(frozen=True)
 class Entry:
-    """An image: a file, or a part of one.
+    """An image: a file, or a part of one."""
 
-    Attributes:
-        name: below the path that was named.
-        path: of the file.
-        root: the named path without links; files outside of it are not opened.
-        offset: where the image begins in the file.
-        size: of the image in bytes; None: the rest of the file.
-    """
-
-    name: str
-    path: Path
-    root: Path
-    offset: int = 0
-    size: int | None = None
+    name: str  # below the path that was named
+    path: Path  # of the file
+    root: Path  # the named path without links; files outside of it are not opened
+    offset: int = 0  # where the image begins in the file
+    size: int | None = None  # of the image in bytes; None: the rest of the file
 
     def read(self) -> memoryview:
         """The bytes, mapped: only the pages that are used are read.

@@ -27,19 +27,12 @@ _L3 = Options(to="png")  # by which L3 files are the images
 
 
 class Place(NamedTuple):
-    """A file to look into.
+    """A file to look into."""
 
-    Attributes:
-        folder: its path or URL.
-        file: in that folder.
-        kind: of the file, as a job has it.
-        row: what the manifest of the folder says of it; None if there is nothing.
-    """
-
-    folder: str
-    file: Stored
-    kind: str
-    row: Row | None = None
+    folder: str  # its path or URL
+    file: Stored  # in that folder
+    kind: str  # of the file, as a job has it
+    row: Row | None = None  # what the manifest of the folder says of it; None if there is nothing
 
     def __str__(self) -> str:
         """Its path or URL."""
@@ -53,23 +46,14 @@ class Place(NamedTuple):
 
 @dataclass
 class Places:
-    """The files of data sets.
+    """The files of data sets."""
 
-    Attributes:
-        found: those to look into.
-        failures: folders that cannot be listed, results that are gone, damaged manifests.
-        others: how many files were skipped, by suffix.
-        links: links to folders, which are not followed.
-        unconverted: sources that have failed and have no result, as manifests of whole folders say.
-        is_converted: there are manifests, which may have no rows.
-    """
-
-    found: list[Place] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
-    others: Counter[str] = field(default_factory=Counter)
-    links: int = 0
-    unconverted: int = 0
-    is_converted: bool = False
+    found: list[Place] = field(default_factory=list)  # those to look into
+    failures: list[Failure] = field(default_factory=list)  # of folders, of results
+    others: Counter[str] = field(default_factory=Counter)  # how many files were skipped, by suffix
+    links: int = 0  # links to folders, which are not followed
+    unconverted: int = 0  # failed sources without a result, by the manifests
+    is_converted: bool = False  # there are manifests, which may have no rows
 
 
 def find_places(arguments: Iterable[str]) -> Places:
@@ -128,28 +112,16 @@ def _rows_by_result(url: str, files: Iterable[str]) -> tuple[dict[str, Row], int
 
 @dataclass
 class Contents:
-    """Sums over files and the L3 images in them.
+    """Sums over files and the L3 images in them."""
 
-    Attributes:
-        files: how many, with those that hold no L3 image.
-        bytes: of the files.
-        copies: originals and other files among them, which `l3 convert` has left as they were.
-        unconverted: images that `l3 convert` could not convert, where a manifest says it, and
-            sources of which it has made nothing.
-        images: L3 images.
-        pixels: of these.
-        raw_bytes: of their samples.
-        l3_bytes: of the L3 images themselves.
-    """
-
-    files: int = 0
-    bytes: int = 0
-    copies: int = 0
-    unconverted: int = 0
-    images: int = 0
-    pixels: int = 0
-    raw_bytes: int = 0
-    l3_bytes: int = 0
+    files: int = 0  # how many, with those that hold no L3 image
+    bytes: int = 0  # of the files
+    copies: int = 0  # files among them that `l3 convert` has only copied
+    unconverted: int = 0  # images that could not be converted, and failed sources, by the manifests
+    images: int = 0  # L3 images
+    pixels: int = 0  # of these
+    raw_bytes: int = 0  # of their samples
+    l3_bytes: int = 0  # of the L3 images themselves
 
     def add_image(self, info: codec.Info) -> None:
         """Counts an L3 image."""

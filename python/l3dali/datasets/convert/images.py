@@ -55,36 +55,20 @@ _LOSSLESS_KEY, _LOSSY_KEY = "source_suffix", "lossy_source_suffix"
 
 @dataclass(frozen=True)
 class Options:
-    """What to make of images. Results depend on all up to `max_pixels`, and `plan`.
+    """What to make of images. Results depend on all up to `max_pixels`, and `plan`."""
 
-    Attributes:
-        to: one of `TARGETS`.
-        coding: see `l3dali.encode`.
-        effort: see `l3dali.encode`.
-        labels: images whose samples are numbers of classes: by ends of the names of files or
-            fields, or by patterns (with `*`, `?` or `[`) of whole names, folders included.
-        on_error: what becomes of an image that cannot be converted: one of `ON_ERROR`.
-        max_pixels: an image of more is not decoded.
-        verify: decode each result and compare it with its source.
-        plan: chooses the format of each image, in place of `coding`.
-        layout: of .npy files; see `l3dali.encode`.
-        dicom_tags: see `l3dali.transcode`.
-        careful: read each image in a process of its own, with limits by its header.
-        worker_memory: bytes that a worker may take to read files of other formats.
-    """
-
-    to: str = "l3"
-    coding: codec.Coding = codec.DEFAULT_CODING
-    effort: int = codec.DEFAULT_EFFORT
-    labels: tuple[str, ...] = ()
-    on_error: str = "keep"
-    max_pixels: int = codec.DEFAULT_MAX_PIXELS
-    verify: bool = True
-    plan: Chooser | None = None
-    layout: Layout | None = None
-    dicom_tags: tuple[str, ...] = ()
-    careful: bool = False
-    worker_memory: int = 2**32
+    to: str = "l3"  # one of `TARGETS`
+    coding: codec.Coding = codec.DEFAULT_CODING  # see `l3dali.encode`
+    effort: int = codec.DEFAULT_EFFORT  # see `l3dali.encode`
+    labels: tuple[str, ...] = ()  # ends of names of label maps, or patterns of whole names
+    on_error: str = "keep"  # what becomes of an image that cannot be converted: one of `ON_ERROR`
+    max_pixels: int = codec.DEFAULT_MAX_PIXELS  # an image of more is not decoded
+    verify: bool = True  # decode each result and compare it with its source
+    plan: Chooser | None = None  # chooses the format of each image, in place of `coding`
+    layout: Layout | None = None  # of .npy files; see `l3dali.encode`
+    dicom_tags: tuple[str, ...] = ()  # see `l3dali.transcode`
+    careful: bool = False  # read each image in a process of its own, with limits by its header
+    worker_memory: int = 2**32  # bytes that a worker may take to read files of other formats
 
     def is_labels(self, *names: str) -> bool:
         """Whether `labels` name the image, by one of its names."""
@@ -131,19 +115,12 @@ class Options:
 
 @dataclass(frozen=True)
 class Blob:
-    """Bytes of a data set that may be an image.
+    """Bytes of a data set that may be an image."""
 
-    Attributes:
-        name: of the file or the field; its suffix may say that it should be an image.
-        data: the bytes.
-        place: where in the shard it is, for people.
-        column: that it is in, of a table.
-    """
-
-    name: str
-    data: bytes
-    place: str
-    column: str = ""
+    name: str  # of the file or the field; its suffix may say that it should be an image
+    data: bytes  # the bytes
+    place: str  # where in the shard it is, for people
+    column: str = ""  # that it is in, of a table
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -153,36 +130,20 @@ class Blob:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an image.
+    """What became of an image."""
 
-    Attributes:
-        format: of the source.
-        source_bytes: its size.
-        stored_as: a coding or a suffix; `SOURCE`: it stays as it is.
-        data: the result; None if there is none.
-        raw_bytes: the size of the pixels.
-        pixels_hash: of shape, type and samples.
-        expanded: it held numbers of palette entries, and the result has their colours.
-        substituted: it has come back in another format than the one it came from.
-        suffix: of the result's name, without a dot.
-        labels: the kind of an image that `--labels` names, such as `gray of 16 bits`; else "".
-        failure: why there is no result.
-        transient: why another run may have another result: "memory" if there was too little of it,
-            "package" if one is missing.
-    """
-
-    format: str
-    source_bytes: int
-    stored_as: str
-    data: bytes | None = None
-    raw_bytes: int = 0
-    pixels_hash: bytes = b""
-    expanded: bool = False
-    substituted: bool = False
-    suffix: str = "l3"
-    labels: str = ""
-    failure: str = ""
-    transient: str = ""
+    format: str  # of the source
+    source_bytes: int  # its size
+    stored_as: str  # a coding or a suffix; `SOURCE`: it stays as it is
+    data: bytes | None = None  # the result; None if there is none
+    raw_bytes: int = 0  # the size of the pixels
+    pixels_hash: bytes = b""  # of shape, type and samples
+    expanded: bool = False  # it held numbers of palette entries, and the result has their colours
+    substituted: bool = False  # it has come back in another format than the one it came from
+    suffix: str = "l3"  # of the result's name, without a dot
+    labels: str = ""  # the kind of a label map, as `gray of 16 bits`
+    failure: str = ""  # why there is no result
+    transient: str = ""  # what another run may have: "memory", or a missing "package"
 
     @property
     def failed(self) -> bool:

@@ -47,27 +47,16 @@ _LEAST_MOST_BYTES, _MOST_TIMES = 2**32, 64  # of a result: that many, or times i
 
 @dataclass(frozen=True)
 class Job:
-    """A shard, or some files, to convert. Plain data, so that it can go to another machine.
+    """A shard, or some files, to convert. Plain data, so that it can go to another machine."""
 
-    Attributes:
-        kind: of the shard, or `files`.
-        source: the folder they are in: a local path or a URL.
-        target: the folder for the results.
-        files: one shard, or files that are each converted alone.
-        options: what to make of images.
-        previous: by source, rows of earlier results that are there.
-        threads: for the images of a shard.
-        unknown: files of DEST that the manifest does not know, in the place of results.
-    """
-
-    kind: str
-    source: str
-    target: str
-    files: tuple[Stored, ...]
-    options: Options
-    previous: dict[str, Row] = field(default_factory=dict)
-    threads: int = 1
-    unknown: Collection[str] = ()
+    kind: str  # of the shard, or `files`
+    source: str  # the folder they are in: a local path or a URL
+    target: str  # the folder for the results
+    files: tuple[Stored, ...]  # one shard, or files that are each converted alone
+    options: Options  # what to make of images
+    previous: dict[str, Row] = field(default_factory=dict)  # earlier results, by source
+    threads: int = 1  # for the images of a shard
+    unknown: Collection[str] = ()  # files of DEST that are not in the manifest
 
     @property
     def bytes(self) -> int:

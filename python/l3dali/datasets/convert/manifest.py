@@ -51,45 +51,29 @@ _UPLOAD_SECONDS = 30.0  # between two uploads of a manifest in a bucket, at the 
 
 @dataclass(slots=True)  # There may be millions.
 class Row(Totals):
-    """One source and its result.
+    """One source and its result. Hashes are SHA-256 in hexadecimal."""
 
-    Attributes:
-        source: its name below SOURCE.
-        kind: `webdataset`, `tfrecord`, `parquet`, `arrow`, `zip`; of single files `image`, or
-            `other` for a copy.
-        status: `done`; `dropped`: a damaged image left out; `failed`: the last run made nothing of
-            it. If there was an earlier result, all but reason and failures describe that.
-        options: the `identity` of the options.
-        coding: of the encoder, `png`, or `plan`.
-        source_bytes: its size; source_stamp: its modification time or tag; source_hash: SHA-256 of
-            its bytes, in hexadecimal.
-        result: the name below DEST; result_bytes, result_stamp, result_hash: as of the source.
-        index: the name of the DALI index; index_stamp, index_hash: the same of that.
-        pixels_hash: of the pixels of the images that were converted, in order.
-        reason: why it failed.
-        error_number: `errno` of that error, or 0; not in the manifest.
-        version: of the package that made the result.
-    """
-
-    source: str
-    kind: str
+    source: str  # its name below SOURCE
+    kind: str  # of the shard (`webdataset`, ...), else `image`, or `other` for a copy
+    # `done`, `dropped` (a damaged image) or `failed`; then all but reason and failures describe
+    # the earlier result, if there is one
     status: str
-    options: str
-    coding: str
+    options: str  # the `identity` of the options
+    coding: str  # of the encoder, `png`, or `plan`
     source_bytes: int = 0
-    source_stamp: str = ""
+    source_stamp: str = ""  # modification time or tag
     source_hash: str = ""
-    result: str | None = None
-    index: str | None = None
+    result: str | None = None  # its name below DEST
+    index: str | None = None  # the name of the DALI index
     index_stamp: str = ""
     index_hash: str = ""
     result_bytes: int = 0
     result_stamp: str = ""
     result_hash: str = ""
-    pixels_hash: str = ""
-    reason: str = ""
-    error_number: int = 0
-    version: str = ""
+    pixels_hash: str = ""  # of the pixels of the images that were converted, in order
+    reason: str = ""  # why it failed
+    error_number: int = 0  # `errno` of that error, or 0; not in the manifest
+    version: str = ""  # of the package that made the result
 
     @property
     def images(self) -> int:

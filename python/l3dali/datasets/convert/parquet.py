@@ -48,25 +48,15 @@ _Change = Callable[[str, str, Any, int], "tuple[bytes, str] | None"]
 
 @dataclass
 class Rows:
-    """Some images of rows that were read together.
+    """Some images of rows that were read together."""
 
-    Attributes:
-        batch: all of these rows, a pyarrow.RecordBatch.
-        group: the number of their row group.
-        blobs: what may be images in them, or some of it.
-        rows: the row of each blob in the batch.
-        bytes: in memory; the first of a batch has those of all.
-        is_last: no others of this batch follow.
-        metadata: of the batch, in Arrow.
-    """
-
-    batch: Any
-    group: int
-    blobs: list[Blob]
-    rows: list[int]
-    bytes: int
-    is_last: bool = True
-    metadata: Any = None
+    batch: Any  # all of these rows, a pyarrow.RecordBatch
+    group: int  # the number of their row group
+    blobs: list[Blob]  # what may be images in them, or some of it
+    rows: list[int]  # the row of each blob in the batch
+    bytes: int  # in memory; the first of a batch has those of all
+    is_last: bool = True  # no others of this batch follow
+    metadata: Any = None  # of the batch, in Arrow
 
 
 class TableError(ValueError):

@@ -52,23 +52,14 @@ class Stopped(BaseException):
 
 @dataclass(slots=True)
 class FormatTotals:
-    """Sums over the images of one format.
+    """Sums over the images of one format."""
 
-    Attributes:
-        images: how many.
-        source_bytes: of their files.
-        result_bytes: of what became of them.
-        raw_bytes: of their samples.
-        expanded: palette images that became colours.
-        substituted: images that came back in another format than the one they came from.
-    """
-
-    images: int = 0
-    source_bytes: int = 0
-    result_bytes: int = 0
-    raw_bytes: int = 0
-    expanded: int = 0
-    substituted: int = 0
+    images: int = 0  # how many
+    source_bytes: int = 0  # of their files
+    result_bytes: int = 0  # of what became of them
+    raw_bytes: int = 0  # of their samples
+    expanded: int = 0  # palette images that became colours
+    substituted: int = 0  # images that came back in another format than the one they came from
 
     def add(self, other: FormatTotals) -> None:
         """Adds what others come to."""
@@ -90,23 +81,14 @@ def sum_totals(several: Iterable[FormatTotals]) -> FormatTotals:
 
 @dataclass(slots=True, kw_only=True)
 class Totals:
-    """What images came to.
+    """What images came to."""
 
-    Attributes:
-        formats: sums over the converted images, by the format of the source.
-        failures: images that could not be converted: where, and why.
-        transient: why another run may have other results, as in `Outcome`, between blanks.
-        stored: images by the format that they are stored in.
-        labels: images by the `--labels` that name them.
-        label_kinds: converted images that `--labels` names, by kind.
-    """
-
-    formats: dict[str, FormatTotals] = field(default_factory=dict)
-    failures: list[tuple[str, str]] = field(default_factory=list)
-    transient: str = ""
-    stored: Counter[str] = field(default_factory=Counter)
-    labels: Counter[str] = field(default_factory=Counter)
-    label_kinds: Counter[str] = field(default_factory=Counter)
+    formats: dict[str, FormatTotals] = field(default_factory=dict)  # by format of the source
+    failures: list[tuple[str, str]] = field(default_factory=list)  # where, and why
+    transient: str = ""  # why another run may have other results, as in `Outcome`, between blanks
+    stored: Counter[str] = field(default_factory=Counter)  # images by format
+    labels: Counter[str] = field(default_factory=Counter)  # images by the `--labels` that name them
+    label_kinds: Counter[str] = field(default_factory=Counter)  # label maps by kind
 
     def add(self, blob: Blob, outcome: Outcome, options: Options) -> None:
         """Counts one image."""

@@ -21,41 +21,23 @@ HEADERS = ("format", "images", "pixels", "source", "result", "ratio")
 
 @dataclass
 class Summary:
-    """Sums over the rows of a data set.
+    """Sums over the rows of a data set."""
 
-    Attributes:
-        converted: rows of this run.
-        kept: rows that were done before.
-        shards: of both, those of shards.
-        failed: single images that failed, by what has become of them: `keep` or `drop`.
-        formats: sums over the images of all rows, by the format of the source.
-        copied: files without images, or their bytes in shards' stead.
-        others: the suffixes of these.
-        imageless: names of shards in which no image was found.
-        unindexed: WebDataset shards without an index for DALI.
-        labels: images by the `--labels` that name them.
-        label_kinds: images that `--labels` names, by kind.
-        stored: images by the format that they are stored in.
-        failures: images and files that failed.
-        seconds: of this run.
-        raw_bytes: pixels of this run.
-    """
-
-    converted: int = 0
-    kept: int = 0
-    shards: int = 0
-    failed: Counter[str] = field(default_factory=Counter)
-    formats: dict[str, FormatTotals] = field(default_factory=dict)
-    copied: int = 0
-    others: Counter[str] = field(default_factory=Counter)
-    imageless: list[str] = field(default_factory=list)
-    unindexed: int = 0
-    labels: Counter[str] = field(default_factory=Counter)
-    label_kinds: Counter[str] = field(default_factory=Counter)
-    stored: Counter[str] = field(default_factory=Counter)
-    failures: list[Failure] = field(default_factory=list)
-    seconds: float = 0.0
-    raw_bytes: int = 0
+    converted: int = 0  # rows of this run
+    kept: int = 0  # rows that were done before
+    shards: int = 0  # of both, those of shards
+    failed: Counter[str] = field(default_factory=Counter)  # images by `keep` or `drop`
+    formats: dict[str, FormatTotals] = field(default_factory=dict)  # by format of the source
+    copied: int = 0  # files without images, or their bytes in shards' stead
+    others: Counter[str] = field(default_factory=Counter)  # the suffixes of these
+    imageless: list[str] = field(default_factory=list)  # shards without images
+    unindexed: int = 0  # WebDataset shards without an index for DALI
+    labels: Counter[str] = field(default_factory=Counter)  # images by the `--labels` that name them
+    label_kinds: Counter[str] = field(default_factory=Counter)  # label maps by kind
+    stored: Counter[str] = field(default_factory=Counter)  # images by format
+    failures: list[Failure] = field(default_factory=list)  # images and files that failed
+    seconds: float = 0.0  # of this run
+    raw_bytes: int = 0  # pixels of this run
 
     @property
     def total(self) -> FormatTotals:

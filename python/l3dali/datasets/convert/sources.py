@@ -24,21 +24,13 @@ _LOOKUPS = 32  # at a time, of files in buckets
 
 @dataclass
 class Sources:
-    """What the arguments of a command name.
+    """What the arguments of a command name."""
 
-    Attributes:
-        folders: by the folder's path or URL, the files below it by name.
-        failures: what cannot be listed, or not be converted.
-        links: folders, and names below them of links to others, which are not followed.
-        linked: targets of links to files, which are followed.
-        whole: the folders that were named themselves.
-    """
-
-    folders: dict[str, dict[str, Stored]] = field(default_factory=dict)
-    failures: list[Failure] = field(default_factory=list)
-    links: list[tuple[str, str]] = field(default_factory=list)
-    linked: list[str] = field(default_factory=list)
-    whole: set[str] = field(default_factory=set)
+    folders: dict[str, dict[str, Stored]] = field(default_factory=dict)  # by folder and name
+    failures: list[Failure] = field(default_factory=list)  # what cannot be listed
+    links: list[tuple[str, str]] = field(default_factory=list)  # links to folders
+    linked: list[str] = field(default_factory=list)  # targets of links to files, which are followed
+    whole: set[str] = field(default_factory=set)  # the folders that were named themselves
 
     @property
     def are_whole(self) -> bool:

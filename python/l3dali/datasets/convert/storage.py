@@ -42,34 +42,21 @@ _TEMPORARY = re.compile(r"\.l3-[0-9a-f]{16}\.tmp")
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A file in a listing.
+    """A file in a listing."""
 
-    Attributes:
-        name: below its folder, parts separated by "/".
-        size: in bytes.
-        stamp: changes when the file does: its modification time or an object's tag; may be "".
-    """
-
-    name: str
-    size: int
-    stamp: str
+    name: str  # below its folder, parts separated by "/"
+    size: int  # in bytes
+    stamp: str  # changes when the file does: its modification time or an object's tag; may be ""
 
 
 @dataclass
 class Listing:
-    """The files of a folder and of the folders in it, without temporary files of this package.
+    """The files of a folder and of the folders in it, without temporary files of this package."""
 
-    Attributes:
-        files: by name, in the order of names.
-        failures: what could not be listed, and why.
-        links: names of symbolic links to folders, which are not followed.
-        linked: the targets of symbolic links to files, which are followed.
-    """
-
-    files: dict[str, Stored] = field(default_factory=dict)
-    failures: list[tuple[str, str]] = field(default_factory=list)
-    links: list[str] = field(default_factory=list)
-    linked: list[str] = field(default_factory=list)
+    files: dict[str, Stored] = field(default_factory=dict)  # by name, in the order of names
+    failures: list[tuple[str, str]] = field(default_factory=list)  # place and reason
+    links: list[str] = field(default_factory=list)  # to folders; not followed
+    linked: list[str] = field(default_factory=list)  # targets of followed links
 
 
 def open_folder(url: str) -> Folder:

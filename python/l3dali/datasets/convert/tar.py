@@ -41,21 +41,13 @@ class TarError(ValueError):
 
 @dataclass
 class Member:
-    """A member with all bytes it has in the file.
+    """A member with all bytes it has in the file."""
 
-    Attributes:
-        info: what tarfile read of it.
-        header: the blocks before its data.
-        data: its data.
-        padding: what fills the last block.
-        blobs: its data, if that may be an image.
-    """
-
-    info: tarfile.TarInfo
-    header: bytes
-    data: bytes
-    padding: bytes
-    blobs: Sequence[Blob]
+    info: tarfile.TarInfo  # what tarfile read of it
+    header: bytes  # the blocks before its data
+    data: bytes  # its data
+    padding: bytes  # what fills the last block
+    blobs: Sequence[Blob]  # its data, if that may be an image
 
     @property
     def bytes(self) -> int:

@@ -44,28 +44,16 @@ _BATCHES_A_WORKER = 4
 
 @dataclass
 class Work:
-    """The work of a run.
+    """The work of a run."""
 
-    Attributes:
-        jobs: what is to be done.
-        kept: rows of results that are done already.
-        failures: sources that no job can be made for.
-        links: links to folders, which are not followed.
-        linked: how many links to files are followed.
-        names: all sources.
-        claims: sources by the names that their results may have.
-        gone: rows of results whose sources are not in the folders named, nor behind links to
-            others; none where files were named one by one.
-    """
-
-    jobs: list[Job] = field(default_factory=list)
-    kept: list[Row] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
-    links: int = 0
-    linked: int = 0
-    names: set[str] = field(default_factory=set)
-    claims: dict[str, str] = field(default_factory=dict)
-    gone: list[Row] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)  # what is to be done
+    kept: list[Row] = field(default_factory=list)  # rows of results that are done already
+    failures: list[Failure] = field(default_factory=list)  # sources that no job can be made for
+    links: int = 0  # links to folders, which are not followed
+    linked: int = 0  # how many links to files are followed
+    names: set[str] = field(default_factory=set)  # all sources
+    claims: dict[str, str] = field(default_factory=dict)  # sources by possible results
+    gone: list[Row] = field(default_factory=list)  # results without a source
 
 
 def unused_labels(options: Options, names: Iterable[str], *, are_all: bool) -> list[str]:

@@ -43,15 +43,10 @@ class ZipError(ValueError):
 
 @dataclass
 class Member:
-    """A member of an archive.
+    """A member of an archive."""
 
-    Attributes:
-        info: what the archive's directory says of it.
-        blobs: its data, if that may be an image; other data is copied when its turn comes.
-    """
-
-    info: zipfile.ZipInfo
-    blobs: Sequence[Blob]
+    info: zipfile.ZipInfo  # what the archive's directory says of it
+    blobs: Sequence[Blob]  # its data, if it may be an image
 
     @property
     def bytes(self) -> int:

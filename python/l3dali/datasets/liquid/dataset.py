@@ -44,42 +44,25 @@ _L3_FILES = "L3 files (plans are for originals)"
 
 @dataclass(frozen=True)
 class Candidate:
-    """An image that may be measured.
+    """An image that may be measured."""
 
-    Attributes:
-        name: of its file, or its place in a shard.
-        size: in bytes.
-        stratum: format and samples, as the header has them.
-        weight: how many images of the data set it stands for.
-        is_labels: its samples are numbers of classes.
-        read: gives its bytes.
-    """
-
-    name: str
-    size: int
-    stratum: str
-    weight: float
-    is_labels: bool
-    read: Callable[[], bytes]
+    name: str  # of its file, or its place in a shard
+    size: int  # in bytes
+    stratum: str  # format and samples, as the header has them
+    weight: float  # how many images of the data set it stands for
+    is_labels: bool  # its samples are numbers of classes
+    read: Callable[[], bytes]  # gives its bytes
 
 
 @dataclass
 class DataSet:
-    """What is known of a data set before anything is decoded.
+    """What is known of a data set before anything is decoded."""
 
-    Attributes:
-        files: all of them, with their folders.
-        is_remote: any of them is reached by a URL.
-        candidates: images, their weights together as many as there are.
-        notes: what is estimated, for people.
-        failures: what cannot be listed or read, and why.
-    """
-
-    files: list[tuple[Folder, Stored]]
-    is_remote: bool
-    candidates: list[Candidate] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
+    files: list[tuple[Folder, Stored]]  # all of them, with their folders
+    is_remote: bool  # any of them is reached by a URL
+    candidates: list[Candidate] = field(default_factory=list)  # weighted to the whole data set
+    notes: list[str] = field(default_factory=list)  # what is estimated, for people
+    failures: list[Failure] = field(default_factory=list)  # what cannot be listed or read, and why
 
 
 def open_dataset(

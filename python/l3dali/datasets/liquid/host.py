@@ -55,17 +55,11 @@ def busy_seconds() -> float:
 
 @dataclass(frozen=True)
 class Reading:
-    """What reading files costs.
+    """What reading files costs."""
 
-    Attributes:
-        rate: bytes a second, several files at a time.
-        cpu_seconds: of a file, from its size.
-        notes: why the rate may be wrong, for people.
-    """
-
-    rate: float
-    cpu_seconds: Linear
-    notes: list[str]
+    rate: float  # bytes a second, several files at a time
+    cpu_seconds: Linear  # of a file, from its size
+    notes: list[str]  # why the rate may be wrong, for people
 
 
 def measure_reading(

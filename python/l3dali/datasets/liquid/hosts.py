@@ -41,21 +41,13 @@ _CPU_SECONDS = Linear(base=30e-6 + _PLANNING_SECONDS, per_byte=0.4e-9 + 1 / 6.5e
 
 @dataclass(frozen=True)
 class HostFile(Host):
-    """What a node has. Bandwidths are in bytes a second.
+    """What a node has. Bandwidths are in bytes a second."""
 
-    Attributes:
-        name: for people.
-        decode: by coding, bytes of pixels that each GPU decodes a second.
-        decode_error: how far these rates may be off, as a part: 0.3 is 30 %.
-        train_rate: images a second of one GPU's training step; None: not known.
-        sources: by field, where its number comes from, and of when.
-    """
-
-    name: str = ""
-    decode: dict[str, float] = field(default_factory=dict)
-    decode_error: float = 0.0
-    train_rate: float | None = None
-    sources: dict[str, str] = field(default_factory=dict)
+    name: str = ""  # for people
+    decode: dict[str, float] = field(default_factory=dict)  # bytes of pixels/s of a GPU by coding
+    decode_error: float = 0.0  # how far these rates may be off, as a part: 0.3 is 30 %
+    train_rate: float | None = None  # images a second of one GPU's training step; None: not known
+    sources: dict[str, str] = field(default_factory=dict)  # origin of each number
 
 
 def host_names() -> list[str]:

@@ -57,23 +57,14 @@ _TURN_ROUNDS = 3
 
 @dataclass(frozen=True)
 class Prices:
-    """What a unit of each amount is worth, relative to the others.
+    """What a unit of each amount is worth, relative to the others."""
 
-    Attributes:
-        cpu_seconds: to read, decode and hand over.
-        read_bytes: from disk or network, each epoch.
-        upload_bytes: to the GPU, each epoch.
-        gpu_seconds: to decode.
-        stored_bytes: on disk.
-        cached_bytes: in GPU memory.
-    """
-
-    cpu_seconds: float = 0.0
-    read_bytes: float = 0.0
-    upload_bytes: float = 0.0
-    gpu_seconds: float = 0.0
-    stored_bytes: float = 0.0
-    cached_bytes: float = 0.0
+    cpu_seconds: float = 0.0  # to read, decode and hand over
+    read_bytes: float = 0.0  # from disk or network, each epoch
+    upload_bytes: float = 0.0  # to the GPU, each epoch
+    gpu_seconds: float = 0.0  # to decode
+    stored_bytes: float = 0.0  # on disk
+    cached_bytes: float = 0.0  # in GPU memory
 
 
 def columns_of(fits: Fits, *, has_cache: bool) -> list[tuple[str, str]]:
@@ -121,25 +112,15 @@ def add_lines(*terms: tuple[float, Linear]) -> Linear:
 
 @dataclass(frozen=True)
 class Costs:
-    """A profile as the linear programme takes it: the amounts of images (rows) by columns.
+    """A profile as the linear programme takes it: the amounts of images (rows) by columns."""
 
-    Attributes:
-        groups: by name, costs, scaled so that they give what the sample as a whole has taken.
-        samples: the images that can be of any of the columns.
-        columns: format and place.
-        weights: of the images; 1 together.
-        images: how many they stand for.
-        is_known: whether an image can be of a column.
-        amounts: by the names of `Prices`, of each epoch but the first.
-    """
-
-    groups: dict[str, Fits]
-    samples: list[Sample]
-    columns: list[tuple[str, str]]
-    weights: Array
-    images: float
-    is_known: npt.NDArray[np.bool_]
-    amounts: dict[str, Array]
+    groups: dict[str, Fits]  # scaled to the sums of the sample
+    samples: list[Sample]  # the images that can be of any of the columns
+    columns: list[tuple[str, str]]  # format and place
+    weights: Array  # of the images; 1 together
+    images: float  # how many they stand for
+    is_known: npt.NDArray[np.bool_]  # whether an image can be of a column
+    amounts: dict[str, Array]  # by the names of `Prices`, of each epoch but the first
 
     @property
     def formats(self) -> list[str]:
@@ -240,19 +221,12 @@ def _scaled(fits: Fits, samples: Sequence[Sample]) -> Fits:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a plan has to keep to.
+    """What a plan has to keep to."""
 
-    Attributes:
-        host: what it gives each second.
-        training: the step, if it is known.
-        target: images a second that suffice; None: as many as possible.
-        batch: images of a batch, which decoders on cores share.
-    """
-
-    host: Host
-    training: Training | None = None
-    target: float | None = None
-    batch: int = DEFAULT_BATCH
+    host: Host  # what it gives each second
+    training: Training | None = None  # the step, if it is known
+    target: float | None = None  # images a second that suffice; None: as many as possible
+    batch: int = DEFAULT_BATCH  # images of a batch, which decoders on cores share
 
     @property
     def floor(self) -> float:
@@ -268,25 +242,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class Solution:
-    """The best mix that was found.
+    """The best mix that was found."""
 
-    Attributes:
-        seconds: that an image takes in each epoch but the first, of the data set as a whole.
-        first_seconds: in the first.
-        shares: of each image (row) in each column.
-        prices: from which the choice of an image follows.
-        binding: by resource, how much of the time it decides, 0 to 1; together 1 if the rate is as
-            high as possible.
-        turn_seconds: CPU seconds an image for which cores wait while decoders take turns; part of
-            `seconds`.
-    """
-
-    seconds: float
-    first_seconds: float
-    shares: Array
-    prices: Prices
-    binding: dict[str, float]
-    turn_seconds: float = 0.0
+    seconds: float  # that an image takes in each epoch but the first, of the data set as a whole
+    first_seconds: float  # in the first
+    shares: Array  # of each image (row) in each column
+    prices: Prices  # from which the choice of an image follows
+    binding: dict[str, float]  # by resource, its part of the time, 0 to 1
+    turn_seconds: float = 0.0  # part of `seconds` for which cores wait for each other's decoders
 
     @property
     def rate(self) -> float:

@@ -55,45 +55,26 @@ _LEAST_PART = 1e-3  # of the time, that a resource is named for
 
 @dataclass(frozen=True)
 class Tie:
-    """Formats that are worth the same for images of a group, and how many are to be of each.
+    """Formats that are worth the same for images of a group, and how many are to be of each."""
 
-    Attributes:
-        group: of the images.
-        formats: in the order of `FORMATS`.
-        shares: of the images; 1 together.
-    """
-
-    group: str
-    formats: list[str]
-    shares: list[float]
+    group: str  # of the images
+    formats: list[str]  # in the order of `FORMATS`
+    shares: list[float]  # of the images; 1 together
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """What the model says of a plan, and of what might be done instead.
+    """What the model says of a plan, and of what might be done instead."""
 
-    Attributes:
-        rate: images a second in each epoch but the first.
-        first_rate: in the first, with nothing in caches.
-        best_rate: of the best mix of all formats that were asked about.
-        single_rates: by format, if all images that can be are of it. `source` are the originals.
-        binding: by resource, how much of the time it decides; nothing if the rate that was asked
-            for is reached.
-        shares: by `format@place`, of the images.
-        stored_bytes: of the data set as planned.
-        source_bytes: of the originals.
-        turn_seconds: CPU seconds an image for which cores wait while two decoders take turns.
-    """
-
-    rate: float
-    first_rate: float
-    best_rate: float
-    single_rates: dict[str, float]
-    binding: dict[str, float]
-    shares: dict[str, float]
-    stored_bytes: float
-    source_bytes: float
-    turn_seconds: float = 0.0
+    rate: float  # images a second in each epoch but the first
+    first_rate: float  # in the first, with nothing in caches
+    best_rate: float  # of the best mix of all formats that were asked about
+    single_rates: dict[str, float]  # by format, of all images alike
+    binding: dict[str, float]  # as in `Solution`; empty if the target is reached
+    shares: dict[str, float]  # by `format@place`, of the images
+    stored_bytes: float  # of the data set as planned
+    source_bytes: float  # of the originals
+    turn_seconds: float = 0.0  # as in `Solution`
 
     @property
     def best_single(self) -> str:
@@ -110,35 +91,20 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Plan:
-    """Chooses the format of each image of a data set, those too that the profile did not see.
+    """Chooses the format of each image of a data set, those too that the profile did not see."""
 
-    Attributes:
-        sources: the arguments that named the data set.
-        images: how many it has.
-        formats: those of the mix.
-        candidates: those that were asked about, for images that can be of none of `formats`.
-        groups: by group, costs.
-        prices: of what images take.
-        ties: how images are shared out among formats that are worth the same.
-        limits: the host and the rate that the plan is for.
-        predicted: what is to be expected.
-        min_gain: what another format must gain to be mixed in.
-        labels: names of label maps, as the profile has them.
-        made: version, and of which profile.
-    """
-
-    sources: list[str]
-    images: int
-    formats: list[str]
-    candidates: list[str]
-    groups: dict[str, Fits]
-    prices: Prices
-    ties: list[Tie]
-    limits: Limits
-    predicted: Predicted
-    min_gain: float = DEFAULT_MIN_GAIN
-    labels: list[str] = field(default_factory=list)
-    made: dict[str, str] = field(default_factory=dict)
+    sources: list[str]  # the arguments that named the data set
+    images: int  # how many it has
+    formats: list[str]  # those of the mix
+    candidates: list[str]  # for images that can be of none of `formats`
+    groups: dict[str, Fits]  # by group, costs
+    prices: Prices  # of what images take
+    ties: list[Tie]  # how images are shared out among formats that are worth the same
+    limits: Limits  # the host and the rate that the plan is for
+    predicted: Predicted  # what is to be expected
+    min_gain: float = DEFAULT_MIN_GAIN  # what another format must gain to be mixed in
+    labels: list[str] = field(default_factory=list)  # names of label maps, as the profile has them
+    made: dict[str, str] = field(default_factory=dict)  # version, and of which profile
 
     @cached_property
     def identity(self) -> str:

@@ -44,17 +44,11 @@ Value = TypeVar("Value", float, "npt.NDArray[np.float64]")
 
 @dataclass(frozen=True)
 class Linear:
-    """base + per_byte * bytes + per_pixel * pixels.
+    """base + per_byte * bytes + per_pixel * pixels."""
 
-    Attributes:
-        base: for each image.
-        per_byte: for each byte.
-        per_pixel: for each pixel.
-    """
-
-    base: float = 0.0
-    per_byte: float = 0.0
-    per_pixel: float = 0.0
+    base: float = 0.0  # for each image
+    per_byte: float = 0.0  # for each byte
+    per_pixel: float = 0.0  # for each pixel
 
     def __call__(self, size: Value, pixels: Value) -> Value:
         """The value for an image, or those for arrays of images."""
@@ -63,120 +57,68 @@ class Linear:
 
 @dataclass(frozen=True)
 class Fits:
-    """The costs of a group of images that are alike, by `group_of`.
+    """The costs of a group of images that are alike, by `group_of`."""
 
-    Attributes:
-        images: how many of the whole data set.
-        source_bytes: of these together.
-        sizes: by format, bytes as stored, from bytes and pixels of the source.
-        cpu_seconds: by `format@place`, thread CPU seconds to read, decode and hand over an image,
-            from its bytes as stored and its pixels.
-        gpu_seconds: likewise, of the GPU at the batch that was measured.
-        raw_bytes: of a pixel; of fits in plans.
-    """
-
-    images: int
-    source_bytes: int
-    sizes: dict[str, Linear]
-    cpu_seconds: dict[str, Linear]
-    gpu_seconds: dict[str, Linear] = field(default_factory=dict)
-    raw_bytes: float = 0.0
+    images: int  # how many of the whole data set
+    source_bytes: int  # of these together
+    sizes: dict[str, Linear]  # by format, bytes as stored, from bytes and pixels of the source
+    cpu_seconds: dict[str, Linear]  # to read and decode, by `format@place`, from stored bytes
+    gpu_seconds: dict[str, Linear] = field(default_factory=dict)  # likewise of the GPU
+    raw_bytes: float = 0.0  # of a pixel; of fits in plans
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One image that was measured.
+    """One image that was measured."""
 
-    Attributes:
-        name: of its file, or its place in a shard.
-        group: a key of `Profile.groups`.
-        source_bytes: its size.
-        pixels: width times height.
-        raw_bytes: of its samples.
-        weight: how many images of the data set it stands for.
-        sizes: by format, bytes.
-        cpu_seconds: by `format@place`.
-        gpu_seconds: by `format@place`.
-    """
-
-    name: str
-    group: str
-    source_bytes: int
-    pixels: int
-    raw_bytes: int
-    weight: float
-    sizes: dict[str, int]
-    cpu_seconds: dict[str, float]
-    gpu_seconds: dict[str, float] = field(default_factory=dict)
+    name: str  # of its file, or its place in a shard
+    group: str  # a key of `Profile.groups`
+    source_bytes: int  # its size
+    pixels: int  # width times height
+    raw_bytes: int  # of its samples
+    weight: float  # how many images of the data set it stands for
+    sizes: dict[str, int]  # by format, bytes
+    cpu_seconds: dict[str, float]  # by `format@place`
+    gpu_seconds: dict[str, float] = field(default_factory=dict)  # by `format@place`
 
 
 @dataclass(frozen=True)
 class Host:
-    """What a machine gives each second. None: unlimited, or not there.
+    """What a machine gives each second. None: unlimited, or not there."""
 
-    Attributes:
-        cores: how many decode.
-        disk: bytes read a second, of files of this size that are not in memory.
-        network: bytes received a second, where the data comes over a network.
-        upload: bytes copied to a GPU a second, from pinned memory.
-        gpu: its name.
-        gpu_cache: bytes of a GPU's memory for encoded images.
-        efficiency: what a pipeline reaches of the cores, 0 to 1; from one run end to end.
-        gpus: of the machine, all alike.
-        switch: bytes a second to each GPU while all behind its PCIe switch are served.
-        nodes: machines like this that train together.
-        file_system: bytes a second that all nodes together read from the one they share.
-    """
-
-    cores: float
-    disk: float | None = None
-    network: float | None = None
-    upload: float | None = None
-    gpu: str | None = None
-    gpu_cache: float | None = None
-    efficiency: float = 1.0
-    gpus: int = 1
-    switch: float | None = None
-    nodes: int = 1
-    file_system: float | None = None
+    cores: float  # how many decode
+    disk: float | None = None  # bytes read a second, of files of this size that are not in memory
+    network: float | None = None  # bytes received a second, where the data comes over a network
+    upload: float | None = None  # bytes copied to a GPU a second, from pinned memory
+    gpu: str | None = None  # its name
+    gpu_cache: float | None = None  # bytes of a GPU's memory for encoded images
+    efficiency: float = 1.0  # what a pipeline reaches of the cores, 0 to 1; from one run end to end
+    gpus: int = 1  # of the machine, all alike
+    switch: float | None = None  # bytes/s to each GPU behind a shared PCIe switch
+    nodes: int = 1  # machines like this that train together
+    file_system: float | None = None  # bytes/s of all nodes together
 
 
 @dataclass(frozen=True)
 class Training:
-    """The step that the images are for.
+    """The step that the images are for."""
 
-    Attributes:
-        samples_per_second: what it takes when it never waits, on all GPUs of all nodes together.
-    """
-
-    samples_per_second: float
+    samples_per_second: float  # of all GPUs together, when none waits for data
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A measured data set on a measured host.
+    """A measured data set on a measured host."""
 
-    Attributes:
-        sources: the arguments that named the data set.
-        images: in all.
-        host: where it was measured.
-        groups: by group, its costs.
-        samples: the images that were measured.
-        training: the step, if it is known.
-        labels: names of label maps, as `l3 convert` takes them.
-        made: commit or version, machine, processor, date.
-        notes: what was not measured, or not as it should be, for people.
-    """
-
-    sources: list[str]
-    images: int
-    host: Host
-    groups: dict[str, Fits]
-    samples: list[Sample]
-    training: Training | None = None
-    labels: list[str] = field(default_factory=list)
-    made: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    sources: list[str]  # the arguments that named the data set
+    images: int  # in all
+    host: Host  # where it was measured
+    groups: dict[str, Fits]  # by group, its costs
+    samples: list[Sample]  # the images that were measured
+    training: Training | None = None  # the step, if it is known
+    labels: list[str] = field(default_factory=list)  # as in `l3 convert`
+    made: dict[str, str] = field(default_factory=dict)  # version, machine, date
+    notes: list[str] = field(default_factory=list)  # what was not measured
 
     def to_json(self) -> str:
         """The text of a profile file."""
