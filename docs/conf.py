@@ -63,7 +63,11 @@ CONTENTS = """
 :caption: Use
 
 docs/install
-docs/guide
+docs/first-steps
+docs/dali
+docs/pytorch
+docs/my-data
+docs/other-decoders
 docs/gallery/index
 docs/integrations
 docs/datasets
@@ -90,10 +94,9 @@ docs/conformance
 :caption: Inside
 :glob:
 
-docs/architecture
 docs/benchmarks
 docs/claims
-docs/notes/*
+docs/dev/notes/*
 docs/dev/*
 benchmarks/results/*
 benchmarks/results/*/*

@@ -47,7 +47,7 @@ checkers. DALI has the same objects as `fn.l3.<name>`, and its messages name the
 `import l3dali.dynamic` loads them for dynamic mode, as `l3dali.dynamic.<name>`; import it before
 `nvidia.dali.experimental.dynamic`. There `"mixed"` is `"gpu"`, and `rng` replaces `seed`. Type
 checkers need `types.DALIImageType.RGB`: DALI makes `types.RGB` at run time. How to use the
-operators: [guide](guide.md).
+operators: [DALI pipelines](dali.md).
 
 "per sample" marks arguments that may also be the output of an operator, with a value for each
 sample of the batch. Every operator of DALI takes `bytes_per_sample_hint`, `preserve` and `name`;

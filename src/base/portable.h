@@ -44,7 +44,7 @@ L3_HOST_DEVICE inline uint32_t LoadU32(const uint8_t* p) {
 
 // `v` itself, a number that was just read from a file and is now judged, then used. The compiler
 // knows nothing of what comes out, so it cannot read the file again for the use, when somebody
-// may have changed it (docs/architecture.md, "Validation"). Costs no instruction. On a device
+// may have changed it (docs/dev/architecture.md, "Validation"). Costs no instruction. On a device
 // nobody changes what a kernel reads.
 template <typename T>
 L3_HOST_DEVICE inline T ReadOnce(T v) {

@@ -45,7 +45,8 @@ def _help_texts() -> dict[str, str]:
     return {f"l3 {name}": text.partition("\nexamples:\n")[2] for name, text in texts.items()}
 
 
-PAGES = {name: (ROOT / name).read_text() for name in ("README.md", "docs/cli.md", "docs/liquid.md")}
+NAMES = ("README.md", "docs/first-steps.md", "docs/cli.md", "docs/liquid.md")
+PAGES = {name: (ROOT / name).read_text() for name in NAMES}
 HELP = _help_texts()
 
 

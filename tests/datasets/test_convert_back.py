@@ -270,7 +270,7 @@ FLOATS["float"][0, :4] = [np.nan, np.inf, -0.0, 1e-40]
 
 
 def l3_of_floats(floats: Any) -> bytes:
-    """By the recipe of docs/guide.md."""
+    """By the recipe of docs/my-data.md."""
     samples = floats.reshape(24, 30, -1).view(np.uint16)
     return l3dali.encode(samples, metadata={"floats": floats.dtype.name})
 

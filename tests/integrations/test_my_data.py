@@ -1,4 +1,4 @@
-"""docs/guide.md, "My data is": each row as printed, through `l3 encode`, DALI and PyTorch."""
+"""docs/my-data.md, "My data is": each row as printed, through `l3 encode`, DALI and PyTorch."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ import l3dali.torch  # noqa: E402
 pytestmark = pytest.mark.dali
 
 Array = NDArray[Any]
-GUIDE = (ROOT / "docs" / "guide.md").read_text()
-SECTION = GUIDE[GUIDE.index("## My data is\n") : GUIDE.index("## Files to a PyTorch training loop")]
+PAGE = (ROOT / "docs" / "my-data.md").read_text()
+SECTION = PAGE[PAGE.index("## My data is\n") : PAGE.index("## Random crops of")]
 ROWS = {
     cells[0]: cells[1:]
     for line in SECTION.splitlines()

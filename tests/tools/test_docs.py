@@ -1,4 +1,4 @@
-"""docs/operators.md follows the schemas, and the examples of docs/guide.md run as printed."""
+"""docs/operators.md follows the schemas, and the examples of the how-to pages run as printed."""
 
 from __future__ import annotations
 
@@ -24,10 +24,15 @@ import l3dali
 
 pytestmark = pytest.mark.dali
 
-GUIDE = (ROOT / "docs" / "guide.md").read_text()
 REFERENCE = ROOT / "docs" / "operators.md"
-# By their headings.
-EXAMPLES = dict(re.findall(r"^#+ (.*)\n(?:(?!#).*\n)*?```python\n([^`]*)```", GUIDE, re.MULTILINE))
+HOW_TO = ("first-steps", "dali", "pytorch", "my-data", "other-decoders")
+EXAMPLES = {
+    f"{name}-{i}": code
+    for name in HOW_TO
+    for i, code in enumerate(
+        re.findall(r"```python\n(.*?)```", (ROOT / "docs" / f"{name}.md").read_text(), re.DOTALL)
+    )
+}
 SECTIONS = dict(
     re.findall(r"^## fn\.l3\.(\w+)\n((?:(?!## ).*\n)*)", REFERENCE.read_text(), re.MULTILINE)
 )
@@ -146,11 +151,6 @@ def batches(files: ndd.Batch, file: ndd.Tensor) -> None:
     ]
 
 
-def test_guide_warns_first() -> None:
-    first = GUIDE.splitlines()[2]
-    assert first.startswith("**By default `l3dali.fn.decode` keeps what is stored")
-
-
 # The tests that run the code blocks of a page, by their language. Each counts what it finds.
 RUN_BY = {
     ("README.md", "python"): ("tools/test_readme",),
@@ -165,7 +165,7 @@ RUN_BY = {
         "integrations/test_datasets_doc",
         "integrations/test_files_s3",
     ),
-    ("docs/guide.md", "python"): ("tools/test_docs",),
+    **{(f"docs/{name}.md", "python"): ("tools/test_docs",) for name in HOW_TO},
     ("docs/integrations.md", "python"): (
         "integrations/test_integrations_doc",
         "integrations/test_streaming",
@@ -211,7 +211,7 @@ def test_each_code_block_runs_in_a_test() -> None:
         met |= kept_from
         if (page, language) in RUN_BY and not kept_from:
             run.add((page, language))
-        elif language != "py" and not kept_from and page != "docs/architecture.md":  # a tree
+        elif language != "py" and not kept_from and page != "docs/dev/architecture.md":  # a tree
             missing.append((page, language, text))
     assert missing == []
     assert run == RUN_BY.keys()
@@ -219,10 +219,10 @@ def test_each_code_block_runs_in_a_test() -> None:
 
 
 def test_tests_of_code_blocks_read_their_page() -> None:
-    for (page, language), tests in RUN_BY.items():
+    for (page, _), tests in RUN_BY.items():
         for test in tests:
             text = (ROOT / "tests" / f"{test}.py").read_text()
-            assert page.split("/")[-1] in text, (page, language, test)
+            assert Path(page).name in text or f'"{Path(page).stem}"' in text, (page, test)
 
 
 def test_python_that_does_not_run_needs_a_gpu() -> None:
@@ -277,29 +277,14 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_example_is_found() -> None:
-    assert len(EXAMPLES) == GUIDE.count("```python") == 15
-
-
 @pytest.mark.parametrize(
-    "heading",
+    "code",
     [
-        pytest.param(heading, marks=[pytest.mark.torch] if "import torch" in code else [])
-        for heading, code in EXAMPLES.items()
+        pytest.param(code, id=name, marks=[pytest.mark.torch] if "import torch" in code else [])
+        for name, code in EXAMPLES.items()
     ],
 )
-def test_example(folder: Path, heading: str) -> None:
-    _run_example(folder, heading)
-
-
-def test_first_example_on_a_flat_folder(folder: Path) -> None:
-    for image in folder.glob("[pl][n3]*/*/*.*"):
-        image.rename(image.parents[1] / image.name)
-    assert (folder / "png" / "1.png").exists()
-    _run_example(folder, next(iter(EXAMPLES)))
-
-
-def _run_example(folder: Path, heading: str) -> None:
+def test_example(folder: Path, code: str) -> None:
     """As a program of its own: workers of PyTorch import it."""
-    (folder / "example.py").write_text(EXAMPLES[heading])
+    (folder / "example.py").write_text(code)
     subprocess.run([sys.executable, "example.py"], cwd=folder, check=True)

@@ -1,4 +1,4 @@
-"""The layers of docs/architecture.md: no file includes or imports one of a layer above its own."""
+"""No file includes or imports one of a layer above its own (docs/dev/architecture.md)."""
 
 from __future__ import annotations
 

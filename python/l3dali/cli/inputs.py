@@ -24,7 +24,7 @@ STDIN = Path("/dev/stdin")  # what `-` becomes: a file may have the name `-`
 L3_SUFFIX = ".l3"
 KNOWN_SUFFIXES = IMAGE_SUFFIXES | WRITERS.keys() | {L3_SUFFIX}
 NOT_L3_FILES = (
-    "use the originals, or the output of l3 convert --to png; docs/guide.md shows how Python "
+    "use the originals, or the output of l3 convert --to png; docs/my-data.md shows how Python "
     "encodes L3 files again"
 )
 

@@ -71,7 +71,7 @@ def write_picture(picture: Picture, suffix: str) -> bytes:
 
 
 def floats_of(picture: Picture) -> Image | None:
-    """The floats whose bits the samples are, where the metadata says so (docs/guide.md)."""
+    """The floats whose bits the samples are, where the metadata says so (docs/my-data.md)."""
     name, pixels = (picture.metadata or {}).get(FLOATS), picture.pixels
     if name not in ("float16", "float32") or pixels.dtype != np.uint16:
         return None

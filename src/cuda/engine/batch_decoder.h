@@ -23,7 +23,7 @@ class BatchDecoder {
  public:
   // Parts, which are launched one by one as they go up, take longer to go up than to decode:
   // 16 MiB take some 300 us over PCIe 5, and a launch for their tiles is predicted to take half
-  // of that (docs/notes/kernels-history.md, "Parts"). A copy of half a MiB takes 10 us, more than
+  // of that (docs/dev/notes/kernels-history.md, "Parts"). A copy of half a MiB takes 10 us, more than
   // its call.
   static constexpr UploadPolicy kUsualUpload = {16 << 20, 512 << 10, 512 << 10};
 

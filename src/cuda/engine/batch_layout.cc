@@ -54,7 +54,7 @@ void ForEachTileIn(const TileSpan& around, const TileSpan& span, const Function&
 }
 
 // Predicted time of a launch for the images [begin, end), in units of what a warp adds to the
-// time of a multiprocessor whose schedulers are busy, 54 cycles a step (docs/notes/kernels.md).
+// time of a multiprocessor whose schedulers are busy, 54 cycles a step (docs/dev/notes/kernels.md).
 double PredictRansTime(const std::vector<uint64_t>& task_counts, size_t begin, size_t end,
                        const RansGrid& plan, uint32_t multiprocessors) {
   const double alone = 20;  // one warp, no other
