@@ -189,10 +189,11 @@ BUILD_VARIANT = cmake -S . -B $(@D) -DL3_DALI=OFF -DL3_CUDA=ON -DL3_BUILD_PYTHON
 wheel: $(VENV)/tools  ## wheels in dist/ for each Python that is here, every supported GPU and several DALIs, tried
 	L3_CUDA_ARCHS=all $(PY) tools/wheels.py
 
-lint: $(VENV)/installed  ## ruff, mypy, clang-format; no file of more than 1 MiB is committed
+lint: $(VENV)/installed  ## ruff, mypy, clang-format, words; no file of more than 1 MiB is committed
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	$(PY) tools/check_words.py
 	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_SOURCES)
 	git ls-tree -rl HEAD | awk '$$4 > 2^20 { print "too large: " $$5; found = 1 } END { exit found }'
 
