@@ -12,7 +12,8 @@
 
 namespace l3 {
 
-struct CachedImage;  // of src/cuda/engine
+struct CachedImage;   // of src/cuda/engine
+class PayloadReader;  // of src/files
 struct TensorPlan;
 
 // Channels of an output that are decoded together: those that it has of a group of the image's.
@@ -57,6 +58,8 @@ struct WindowJob {
   const CachedImage* cached = nullptr;
   // Not null: the cache shall keep the image, of one group, under this name; all payloads go up.
   const std::string* cache_key = nullptr;
+  // Not null: the view comes from a handle and has no payloads. They are read from this file.
+  PayloadReader* reader = nullptr;
   bool is_pinned = false;  // the file is in pinned memory, and stays there until the work is done
 
   OutputPlan PlanOf(size_t group, size_t window) const {

@@ -1,0 +1,62 @@
+// Handles: a few KB that stand for an L3 file, and the reads of its tiles. Layer: files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "files/open_file.h"
+#include "format/image_view.h"
+#include "format/status.h"
+
+namespace l3 {
+
+// What a handle says. Points into its bytes.
+struct FileHandle {
+  const char* path;  // absolute
+  FileIdentity identity;
+  uint64_t offset, bytes;  // of the image in the file: part of it if that is a tar
+  const uint8_t* head;     // the image's first bytes, up to its payloads
+  size_t head_bytes;
+};
+
+// Whether bytes begin as a handle does, of this process or another.
+bool IsHandle(const uint8_t* data, size_t size);
+// Reads a handle that this process made. False for all other bytes: they cannot be taken for one,
+// since it holds a random number of the process.
+bool ReadHandle(const uint8_t* data, size_t size, FileHandle* handle);
+
+// Bytes of a handle with a path of so many characters and such a head.
+size_t HandleBytes(size_t path_bytes, size_t head_bytes);
+// Writes HandleBytes() bytes.
+void WriteHandle(const FileHandle& handle, uint8_t* to);
+
+// Validates the head, and that the image is as long as it says, as ParseImage() does. `view` points
+// into the handle; its payloads are null.
+Status ParseHandle(const FileHandle& handle, ImageView* view);
+
+// Reads payloads of a handle's file. Threads may share it.
+class PayloadReader {
+ public:
+  // The handle's bytes must outlive it.
+  explicit PayloadReader(const FileHandle& handle) : handle_(handle) {}
+
+  // Reads bytes [begin, begin + bytes) of ImageView::payloads. The first call opens the file and
+  // compares it with the handle. Returns false if that or a read fails; error() then says why.
+  bool Read(uint64_t begin, size_t bytes, void* to);
+  // To be called after the last read, so that a batch takes few descriptors; not during a read.
+  void Close();
+  // What failed first, a sentence with the file's name. Empty if nothing did.
+  std::string error();
+
+ private:
+  std::string Open();
+
+  const FileHandle handle_;
+  std::mutex mutex_;  // of what follows
+  OpenFile file_;
+  std::string error_;
+};
+
+}  // namespace l3
