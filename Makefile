@@ -61,7 +61,7 @@ SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/CMakeLists.txt te
   $(wildcard benchmarks/gpu/*.cu benchmarks/gpu/*.h tests/ptx/*.cc tests/ptx/*.h) \
   $(shell find build_backend cmake encoder include python share src tests/native -type f -not -name '*.pyc')
 
-.PHONY: help build build-tests demo test test-aarch64 test-integrations simulate simulate-all gpu gpu-test gpu-bench gpu-variants bench liquid wasm wheel docs \
+.PHONY: help build build-tests demo test test-aarch64 test-integrations simulate simulate-all gpu gpu-test gpu-bench bench liquid wasm wheel docs \
   gallery docs-links lint sanitize sanitize-clang clean
 
 help:
@@ -172,19 +172,6 @@ gpu-test: $(VENV)/installed  ## on a GPU host: the tests and compute-sanitizer a
 
 gpu-bench: $(VENV)/installed  ## on a GPU host: the benchmarks alone, about 16 minutes (estimated)
 	$(GPU) --only benchmarks
-
-VARIANTS := packed_20 packed_24 packed_28 rans_16 rans_24
-
-gpu-variants: $(VARIANTS:%=build/variants/%/l3_bench_kernels)  ## the kernels with other launch bounds, to be timed by `tools/gpu.py --only variants`
-
-build/variants/packed_%/l3_bench_kernels: $(SOURCES)
-	$(call BUILD_VARIANT,L3_WARPS_PER_SM)
-
-build/variants/rans_%/l3_bench_kernels: $(SOURCES)
-	$(call BUILD_VARIANT,L3_RANS_WARPS_PER_SM)
-
-BUILD_VARIANT = cmake -S . -B $(@D) -DL3_DALI=OFF -DL3_CUDA=ON -DL3_BUILD_PYTHON=OFF -DL3_BUILD_TESTS=ON \
-  -DL3_CUDA_ARCHS=$(L3_CUDA_ARCHS) -D$(1)=$* && cmake --build $(@D) --target l3_bench_kernels
 
 wheel: $(VENV)/tools  ## wheels in dist/ for each Python that is here, every supported GPU and several DALIs, tried
 	L3_CUDA_ARCHS=all $(PY) tools/wheels.py

@@ -35,7 +35,6 @@ from benchmarks.report import made
 # compute-sanitizer says so under some virtual machines; CUDA itself works there.
 _UNSUPPORTED = "Device not supported"
 _BUILD = Path("build/release")
-_VARIANTS = Path("build/variants")  # of `make gpu-variants`
 _SIMULATED = Path("build/simulate/digests.txt")
 _RESULTS = Path("benchmarks/results")
 _GATHERED = Path("build/gpu_results")
@@ -119,21 +118,10 @@ def _steps(
         program, json_file = _BUILD / f"l3_bench_{name}", results / f"{name}.json"
         return Step(name, "benchmarks", [program, "--json", json_file, *options, *files], lack=lack)
 
-    def variant(name: str, program: Path, *options: str) -> Step:
-        json_file = results / f"variant_{name}.json"
-        command: list[str | Path] = [program, "--json", json_file, "--batch", "32"]
-        return Step(name, "variants", [*command, *options, *images])
-
     pipeline = ["-m", "benchmarks.pipeline", "--device=mixed", f"--data={data}", f"--out={results}"]
     pipeline += ["--minutes=6", *pipeline_options]
     training = ["-m", "benchmarks.gpu.training", f"--data={data}", f"--out={results}"]
     training += [f"--files={_BUILD / 'training'}", "--minutes=8", *training_options]
-    variants = [
-        variant(f"cache_{cache}", _BUILD / "l3_bench_kernels", "--cache", cache)
-        for cache in ("shared", "equal", "l1")
-    ]
-    for program in sorted(_VARIANTS.glob("*/l3_bench_kernels")):
-        variants.append(variant(program.parent.name, program))
     steps = [
         Step("compare", "tests", shown),
         *([Step("digests", "tests", simulated)] if _SIMULATED.exists() else []),
@@ -151,7 +139,6 @@ def _steps(
         Step("synccheck", "tests", [*sanitizer, "--tool=synccheck", *compare]),
         Step("demo", "tests", [sys.executable, "examples/demo.py"], (*drawing, "PIL", "skimage")),
         timing("kernels", images),
-        timing("paper_layout", packed),
         timing("nvcomp", packed, "--batch", "32", lack="nvcomp: not installed"),
         Step("pipeline", "benchmarks", [sys.executable, *pipeline], drawing, extras=["pynvml"]),
         Step(
@@ -161,10 +148,8 @@ def _steps(
             (*drawing, "torch"),
             extras=["torchvision", "transformers", "pynvml"],
         ),
-        *variants,
     ]
-    limits = {"compare": 120, "kernels": 180, "paper_layout": 120, "nvcomp": 180}
-    limits |= {step.name: 90 for step in variants}
+    limits = {"compare": 120, "kernels": 180, "nvcomp": 180}
     return [replace(step, limit_s=limits.get(step.name, step.limit_s)) for step in steps]
 
 
@@ -285,21 +270,17 @@ def _repeating(work: Callable[[], None], seconds: float) -> Iterator[None]:
 
 
 def _choose(steps: Sequence[Step], only: Sequence[str] | None) -> list[Step]:
-    """Those of these names and groups; if there are none all but the variants of kernels."""
+    """Those of these names and groups; without any, all."""
     names = {step.name for step in steps} | {step.group for step in steps} | {"summary"}
     if unknown := [name for name in only or () if name not in names]:
         raise SystemExit(f"no step {', '.join(unknown)}; there are {', '.join(sorted(names))}")
-    if only is None:
-        return [step for step in steps if step.group != "variants"]
-    return [step for step in steps if {step.name, step.group} & set(only)]
+    return [step for step in steps if only is None or {step.name, step.group} & set(only)]
 
 
 def main() -> int:
     """Runs the steps; returns 1 if one failed, or tests could not run."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--only", nargs="+", metavar="STEP", help="steps; or tests, benchmarks, variants"
-    )
+    parser.add_argument("--only", nargs="+", metavar="STEP", help="steps; or tests, benchmarks")
     parser.add_argument("--data", type=Path, required=True, help="images of the benchmarks")
     parser.add_argument("--pack", type=Path, help="folder for what there is so far")
     parser.add_argument("--pipeline", default="", help="more options of pipeline.py, in one string")

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import nvidia.dali as dali
 from benchmarks.cpu.case import Result, in_turns, keep_memory
-from benchmarks.peers import CROP, HEIGHT, L3, L3_CODINGS, PNG, WIDTH, large_images
+from benchmarks.peers import CROP, HEIGHT, L3, PNG, WIDTH, large_images
 from benchmarks.report import table
-from nvidia.dali import fn, types
+from nvidia.dali import fn
 from rich.progress import track
 
 import l3dali.plugin  # noqa: F401  # fn.l3
@@ -27,13 +27,6 @@ import l3dali.plugin  # noqa: F401  # fn.l3
 BATCH = 16
 WARM_UP = 2  # batches
 READ_AHEAD_S = 0.01  # more than a batch takes
-PEEK_BATCH = 256
-PEEKS = [
-    {"dtype": dtype, "image_type": kind}
-    for dtype in (types.INT32, types.UINT32, types.INT64, types.UINT64, types.FLOAT)
-    for kind in (types.RGB, types.BGR, types.GRAY, types.YCbCr, types.ANY_DATA)
-]
-COUNT = 16  # windows of an image
 
 Graph = Callable[[Any], Any]  # from encoded files to outputs
 Part = tuple[str, dict[str, Any]]
@@ -50,9 +43,9 @@ def write_files(data: Path | None, out: Path) -> dict[str, list[str]]:
     return files
 
 
-def pipeline(files: list[str], graph: Graph, batch: int = BATCH, threads: int = 1) -> Any:
+def pipeline(files: list[str], graph: Graph, threads: int = 1) -> Any:
     """What the graph makes of the encoded files."""
-    pipe = dali.Pipeline(batch, threads, None, prefetch_queue_depth=1, seed=1)
+    pipe = dali.Pipeline(BATCH, threads, None, prefetch_queue_depth=1, seed=1)
     with pipe:
         encoded, _ = fn.readers.file(files=files)
         outputs = graph(encoded)
@@ -67,13 +60,12 @@ def cpu_seconds(
     graphs: Mapping[str, tuple[Graph, Graph]],
     rounds: int,
     what: str,
-    batch: int = BATCH,
 ) -> dict[str, float]:
     """CPU seconds a sample of each graph, less those of its second, which lacks the decoder."""
     keep_memory()
 
     def turn_of(graph: Graph) -> Callable[[], None]:
-        pipe = pipeline(files, graph, batch)
+        pipe = pipeline(files, graph)
 
         def turn() -> None:
             pipe.run()
@@ -86,7 +78,7 @@ def cpu_seconds(
         for name, pair in graphs.items()
         for alone in (False, True)
     }
-    spent = {k: float(np.median(v)) / batch for k, v in in_turns(calls, rounds, what=what).items()}
+    spent = {k: float(np.median(v)) / BATCH for k, v in in_turns(calls, rounds, what=what).items()}
     return {name: spent[name] - spent[f"{name} alone"] for name in graphs}
 
 
@@ -102,14 +94,13 @@ def roi(data: Path | None = None, rounds: int = 20, threads: int = 2) -> Result:
     without --data a noisy gradient. CPU time, median, of batches of 16 in turns on one thread, less
     that of the same pipelines without the decoder. --threads are those of the random crops (area
     0.08 to 1.0), which are whole pipelines beside `fn.decoders.image_random_crop` on PNG, whose
-    decoder reads the whole image. Peeks at shapes: batches of 256, 25 operators in a pipeline.
+    decoder reads the whole image.
     """
     with tempfile.TemporaryDirectory() as folder:
         files = write_files(data, Path(folder))
         parts = {
             "crop": measure_crops(files, rounds),
             "random_crop": measure_random_crops(files, rounds, threads),
-            "peek_us": measure_peeks(files, rounds),
         }
     text = "\n".join(text for text, _ in parts.values())
     return Result(text, {name: found for name, (_, found) in parts.items()})
@@ -155,23 +146,3 @@ def measure_random_crops(files: dict[str, list[str]], rounds: int, threads: int)
     text = "## Random crops\n\n"
     columns = {"CPU s per 1,000 images": "{cpu_s_per_1000:.2f}", "x PNG": "{speed:.1f}"}
     return text + table("files", results, columns), results
-
-
-def measure_peeks(files: dict[str, list[str]], rounds: int) -> Part:
-    """Many different peeks in a pipeline, less the pipeline without: one would drown in it."""
-
-    def peeks(operator: Any) -> Graph:
-        return lambda encoded: [operator(encoded, **kind) for kind in PEEKS]
-
-    operators = {
-        f"L3 {L3_CODINGS[-1]}": ("fn.l3.peek_shape", fn.l3.peek_shape),
-        PNG.name: ("fn.peek_image_shape", fn.peek_image_shape),
-    }
-    results = {}
-    for codec, (_, operator) in operators.items():
-        graphs = {"peeks": (peeks(operator), source)}
-        spent = cpu_seconds(files[codec], graphs, rounds, f"peeks, {codec}", PEEK_BATCH)
-        results[codec] = spent["peeks"] / len(PEEKS) * 1e6
-    text = "## Peeking at shapes\n\n"
-    rows = {name: {"us": results[codec]} for codec, (name, _) in operators.items()}
-    return text + table("operator", rows, {"CPU microseconds a sample": "{us:.2f}"}), results

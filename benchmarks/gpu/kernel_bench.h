@@ -29,8 +29,6 @@ struct BenchOptions {
   std::vector<size_t> batches = {1, 32, 256};
   int repeat = 50;
   bool host_only = false;  // stop before the first CUDA call
-  // What of the on-chip memory, which is cache or shared memory, kernels shall prefer.
-  cudaFuncCache cache = cudaFuncCachePreferNone;
   std::string json;
   std::vector<std::string> files;
 };
@@ -38,7 +36,7 @@ struct BenchOptions {
 // Throws with the usage if the arguments are others.
 inline BenchOptions ParseBenchOptions(int argc, char** argv) {
   const std::string usage = "usage: " + std::string(argv[0]) +
-                            " [--batch 1,32,256] [--repeat 50] [--cache none|shared|equal|l1] "
+                            " [--batch 1,32,256] [--repeat 50] "
                             "[--json FILE] [--host-only] FILE.l3...";
   const auto positive = [&](const std::string& text) {
     const bool digits = !text.empty() && text.size() < 7 &&
@@ -47,10 +45,6 @@ inline BenchOptions ParseBenchOptions(int argc, char** argv) {
     if (number == 0) throw std::runtime_error("'" + text + "' is no positive number; " + usage);
     return number;
   };
-  const std::map<std::string, cudaFuncCache> caches = {{"none", cudaFuncCachePreferNone},
-                                                       {"shared", cudaFuncCachePreferShared},
-                                                       {"equal", cudaFuncCachePreferEqual},
-                                                       {"l1", cudaFuncCachePreferL1}};
   BenchOptions options;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
@@ -67,12 +61,6 @@ inline BenchOptions ParseBenchOptions(int argc, char** argv) {
       }
     } else if (argument == "--repeat") {
       options.repeat = positive(value());
-    } else if (argument == "--cache") {
-      const auto found = caches.find(value());
-      if (found == caches.end()) {
-        throw std::runtime_error("unknown cache " + std::string(argv[i]) + "; " + usage);
-      }
-      options.cache = found->second;
     } else if (argument == "--json") {
       options.json = value();
     } else if (argument == "--host-only") {
@@ -118,8 +106,8 @@ inline std::vector<BenchImage> ReadBenchImages(const std::vector<std::string>& p
   return images;
 }
 
-// The current GPU's name. The first CUDA call of each benchmark: its kernels prefer `cache`.
-inline std::string RequireGpu(cudaFuncCache cache) {
+// The current GPU's name. The first CUDA call of each benchmark.
+inline std::string RequireGpu() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
@@ -128,7 +116,6 @@ inline std::string RequireGpu(cudaFuncCache cache) {
   }
   int device = 0;
   L3_CUDA_CHECK(cudaGetDevice(&device));
-  L3_CUDA_CHECK(cudaDeviceSetCacheConfig(cache));
   cudaDeviceProp properties;
   L3_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
   return properties.name;

@@ -1,17 +1,14 @@
 // Times the decoding kernels on batches that lie in GPU memory, and the copies
 // that bound them.
 //
-//   l3_bench_kernels [--batch 1,32,256] [--repeat 50] [--cache none|shared|equal|l1] [--json FILE]
-//       [--host-only] FILE.l3...
+//   l3_bench_kernels [--batch 1,32,256] [--repeat 50] [--json FILE] [--host-only] FILE.l3...
 //
 // Each copy of an image in a batch has an output of its own. Images of three channels are also
 // decoded to planes of normalized halves, and crops of 224x224 of them. Times are medians over
 // launches. Throughput is in bytes of stored pixels; a copy counts its bytes once, though a device
 // copy reads and writes them. Last come batches of all the files, as many copies of each, in one
-// launch, beside what the launches of each alone took; and how long a thread waits for a batch,
-// asleep and spinning.
+// launch, beside what the launches of each alone took.
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -211,40 +208,6 @@ std::string TimeMixedBatch(GpuTimer* timer, const Members& members, size_t copie
          ", \"alone_gb_s\": " + std::to_string(rate(alone_us)) + "}";
 }
 
-// Median wall-clock microseconds from a launch until a thread knows that it has ended.
-double TimeWait(const Batch& batch, const CudaStream& stream, CudaEvent* end, int repeat) {
-  std::vector<double> times;
-  for (int i = 0; i < repeat; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    batch.Launch(stream.get());
-    end->Record(stream.get());
-    end->Synchronize();
-    times.push_back(
-        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
-            .count());
-  }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
-}
-
-// The same by the engine's event, for which a thread sleeps, and by one for which it spins, after
-// runs that warm up. Returns JSON.
-std::string TimeWaits(const BenchImage& image, size_t copies, int repeat) {
-  const Batch batch({&image}, copies);
-  const CudaStream stream;
-  CudaEvent sleeping;
-  CudaEvent spinning(cudaEventDisableTiming);
-  TimeWait(batch, stream, &sleeping, repeat);
-  const double sleeping_us = TimeWait(batch, stream, &sleeping, repeat);
-  const double spinning_us = TimeWait(batch, stream, &spinning, repeat);
-  batch.Check();
-  std::printf("%s, batch %zu, launch to the end of a wait: asleep %.1f us, spinning %.1f us\n",
-              image.name.c_str(), copies, sleeping_us, spinning_us);
-  return "{\"file\": " + JsonQuoted(image.name) + ", \"batch\": " + std::to_string(copies) +
-         ", \"sleeping_us\": " + std::to_string(sleeping_us) +
-         ", \"spinning_us\": " + std::to_string(spinning_us) + "}";
-}
-
 void Run(const BenchOptions& options) {
   const std::vector<BenchImage> images = ReadBenchImages(options.files);
   if (options.host_only) {
@@ -253,7 +216,7 @@ void Run(const BenchOptions& options) {
     }
     return;
   }
-  BenchReport report(options.json, RequireGpu(options.cache));
+  BenchReport report(options.json, RequireGpu());
   GpuTimer timer;
   const double device_copy = DeviceCopyGigabytesPerSecond(&timer, options.repeat);
   const double upload = HostToDeviceGigabytesPerSecond(&timer, options.repeat);
@@ -289,14 +252,6 @@ void Run(const BenchOptions& options) {
       add("CHW float16", NormalizedPlan);
       add("crop, CHW float16", NormalizedCropPlan);
     }
-  }
-  std::string waits;
-  for (const BenchImage& image : images) {
-    report.Try(image.name + ", waits", [&] {
-      waits +=
-          (waits.empty() ? "" : ", ") + TimeWaits(image, options.batches.front(), options.repeat);
-      report.Set("waits", "[" + waits + "]");
-    });
   }
   std::string mixed;
   for (size_t batch : options.batches) {

@@ -260,7 +260,7 @@ void Run(const BenchOptions& options) {
   std::vector<std::vector<uint8_t>> planes;
   for (const BenchImage& image : images) planes.push_back(Planes(image));
   if (options.host_only) return;
-  BenchReport report(options.json, RequireGpu(options.cache));
+  BenchReport report(options.json, RequireGpu());
   nvcompProperties_t properties = {};
   L3_NVCOMP_CHECK(nvcompGetProperties(&properties));
   report.Set("nvcomp", std::to_string(properties.version));

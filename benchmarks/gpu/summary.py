@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu.summary benchmarks/results/nvidia_h200
 
-Reads what l3_bench_kernels, l3_bench_paper_layout, l3_bench_nvcomp, pipeline.py and training.py
+Reads what l3_bench_kernels, l3_bench_nvcomp, pipeline.py and training.py
 wrote there, and writes kernels.md and kernels.png beside, and summary.md: each
 target met or not, each peer behind or not. The ceilings are the copies measured in the
 same run: a decoder that is bound by memory reads its input and writes its pixels
@@ -37,7 +37,7 @@ from benchmarks.gpu.verdict import (
 )
 from benchmarks.report import markdown_table, print_table
 
-DEVICE_RESIDENT = ("kernels", "paper_layout", "nvcomp")
+DEVICE_RESIDENT = ("kernels", "nvcomp")
 USUAL_BATCH = 32
 
 

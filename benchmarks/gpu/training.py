@@ -42,7 +42,6 @@ from pathlib import Path
 from typing import Any
 
 import imagecodecs
-import matplotlib as mpl
 import numpy as np
 import nvidia.dali as dali
 from benchmarks.gpu.host import PcieInput, describe_gpu
@@ -53,9 +52,6 @@ from benchmarks.pipeline import MEAN, STD, Format, first_line, formats, positive
 from benchmarks.report import RESULTS, code_commit, made, markdown_table, print_table, save_results
 from nvidia.dali import fn, types
 from rich.progress import track
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
 
 SYNTHETIC = "resident batch"
 WEBP = "WebP lossless"
@@ -491,25 +487,6 @@ def page(rows: Sequence[Row]) -> str:
     return text + "\n## All measurements\n\n" + markdown_table(ROW_HEAD, row_table(rows))
 
 
-def draw(rows: Sequence[Row], path: Path) -> None:
-    """A panel for each model: share of the ceiling by cores, and the paper's points."""
-    models = list(dict.fromkeys(row.model for row in rows))
-    size = (5.5 * len(models) + 2, 4.5)
-    figure, axes = plt.subplots(1, len(models), figsize=size, squeeze=False, layout="constrained")
-    for panel, model in zip(axes[0], models, strict=True):
-        for name in dict.fromkeys(row.input for row in rows if row.model == model):
-            curve = {cores: 100 * share for cores, share in shares(rows, model, name).items()}
-            panel.plot(list(curve), list(curve.values()), marker="o", label=name)
-        for share in PAPER.values():
-            panel.axhline(100 * share, color="tab:gray", linewidth=0.8, linestyle=":")
-        panel.set(xlabel="cores", ylabel="% of the resident batch's images/s", title=model)
-        panel.grid(alpha=0.3)
-    axes[0][-1].legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-    figure.suptitle("Training end to end; dotted: where the paper's peers stood")
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
-
-
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The command line."""
     assert __doc__
@@ -658,12 +635,10 @@ class Run:
             "rows": [asdict(row) for row in self.rows],
         }
         save_results("training", "Training end to end", text, data, self._args.out)
-        if self.rows:
-            draw(self.rows, self._args.out / "training.png")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Measures, and writes training.md, .json and .png."""
+    """Measures, and writes training.md and .json."""
     if arguments is None and sys.argv[1:2] == ["--cell"]:
         run_cell(Cell(**json.loads(sys.argv[2])))
         return

@@ -50,8 +50,8 @@ def run_case(command: str, data: Path, out: Path) -> Any:
         pytest.param(
             "roi --rounds 1",
             "dali_windows",
-            dict.fromkeys(("BATCH", "PEEK_BATCH", "WARM_UP"), 1),
-            {"crop", "random_crop", "peek_us"},
+            dict.fromkeys(("BATCH", "WARM_UP"), 1),
+            {"crop", "random_crop"},
             marks=pytest.mark.dali,
         ),
         pytest.param(
