@@ -230,6 +230,26 @@ L3_API l3_status l3_decode_size(const void* file, size_t file_size,
 L3_API l3_status l3_decode(const void* file, size_t file_size, const l3_decode_options* options,
                            void* pixels, size_t pixels_size, l3_output* output);
 
+// A part of a file: `size` bytes from `offset` on.
+typedef struct l3_range {
+  uint64_t offset, size;
+} l3_range;
+
+// Lists the parts of a file that l3_decode() needs for these options, from the file's beginning
+// alone. Read them to their offsets in a buffer of file_bytes zeros, and decode that.
+//
+// head, head_size: the beginning of a file, at least the head_bytes of l3_read_head().
+// max_gap: parts with at most so many bytes between them are joined.
+// ranges: gets the parts in the order of the file, the first of which is the beginning; null only
+//   if capacity is 0.
+// capacity: how many parts there is room for.
+// count: set to the number of parts; after L3_OUTPUT_TOO_SMALL too, else 0 after an error.
+// Returns what l3_decode_size() does, L3_TRUNCATED only if head_size is less than head_bytes;
+//   L3_OUTPUT_TOO_SMALL if capacity is less than the number of parts.
+L3_API l3_status l3_payload_ranges(const void* head, size_t head_size,
+                                   const l3_decode_options* options, uint64_t max_gap,
+                                   l3_range* ranges, size_t capacity, size_t* count);
+
 // ---- Encoding ----
 
 // Pixels in the order L3_HWC. Rows lie row_stride bytes apart, 0: packed. No alignment is needed.

@@ -13,6 +13,7 @@
 #include "format/partial_file.h"
 #include "format/status.h"
 #include "output/output_plan.h"
+#include "output/payload_ranges.h"
 #include "output/request.h"
 #include "output/window_job.h"
 
@@ -171,14 +172,14 @@ bool ReadRequest(const l3_decode_options& options, DecodeRequest* request) {
   return ParseChannels(numbers, &request->channels).empty();
 }
 
-Status PlanDecode(const void* file, size_t file_size, const l3_decode_options& options,
-                  DecodePlan* plan) {
+Status PlanDecode(Parse* parse, const void* file, size_t file_size,
+                  const l3_decode_options& options, DecodePlan* plan) {
   DecodeRequest request;
   if ((file == nullptr && file_size != 0) || !ReadThreads(options.threads, &plan->threads) ||
       !ReadRequest(options, &request)) {
     return Status::kInvalidArgument;
   }
-  const Status status = ParseImage(BytesOf(file), file_size, &plan->view);
+  const Status status = parse(BytesOf(file), file_size, &plan->view);
   if (status != Status::kOk) return status;
   switch (PlanOutput(request, plan->view.info, &plan->tensor)) {
     case Misfit::kNone: break;
@@ -216,7 +217,7 @@ DecodeResult Decode(const DecodePlan& plan, void* pixels) {
 Status DecodeFile(const void* file, size_t file_size, const l3_decode_options& options,
                   void* pixels, size_t pixels_size, l3_output* output) {
   DecodePlan plan = {};
-  const Status status = PlanDecode(file, file_size, options, &plan);
+  const Status status = PlanDecode(ParseImage, file, file_size, options, &plan);
   if (status != Status::kOk) return status;
   if (output != nullptr) SetOutput(plan, options, output);
   if (plan.tensor.bytes > pixels_size) return Status::kOutputTooSmall;
@@ -225,6 +226,22 @@ Status DecodeFile(const void* file, size_t file_size, const l3_decode_options& o
   const DecodeResult result = Decode(plan, pixels);
   if (result.status != Status::kOk && output != nullptr) output->bad_tile = result.tile;
   return result.status;
+}
+
+Status ListRanges(const void* head, size_t head_size, const l3_decode_options& options,
+                  uint64_t max_gap, l3_range* ranges, size_t capacity, size_t* count) {
+  DecodePlan plan = {};
+  const Status status = PlanDecode(ParseHead, head, head_size, options, &plan);
+  if (status != Status::kOk) return status;
+  const std::vector<GroupOutput> groups = SplitOutputByGroup(plan.view, plan.tensor);
+  const std::vector<ByteRange> found =
+      FindPayloadRanges({&plan.view, &groups, &plan.tensor.output, 1}, max_gap);
+  // The head has changed since it was validated.
+  if (groups.empty() || found.empty()) return Status::kCorruptHeader;
+  *count = found.size();
+  if (found.size() > capacity) return Status::kOutputTooSmall;
+  for (const ByteRange& range : found) *ranges++ = {range.begin, range.end - range.begin};
+  return Status::kOk;
 }
 
 // Log2 of a side of tiles. False if it has none; 0 stays 0.
@@ -320,7 +337,7 @@ l3_status l3_decode_size(const void* file, size_t file_size, const l3_decode_opt
     output->bad_tile = L3_NO_TILE;
     if (!l3::ReadStruct(options, &read)) return l3::Status::kInvalidArgument;
     l3::DecodePlan plan = {};
-    const l3::Status status = l3::PlanDecode(file, file_size, read, &plan);
+    const l3::Status status = l3::PlanDecode(l3::ParseImage, file, file_size, read, &plan);
     if (status == l3::Status::kOk) l3::SetOutput(plan, read, output);
     return status;
   });
@@ -334,6 +351,19 @@ l3_status l3_decode(const void* file, size_t file_size, const l3_decode_options*
     if (output != nullptr) output->bad_tile = L3_NO_TILE;
     if (!l3::ReadStruct(options, &read) || pixels == nullptr) return l3::Status::kInvalidArgument;
     return l3::DecodeFile(file, file_size, read, pixels, pixels_size, output);
+  });
+}
+
+l3_status l3_payload_ranges(const void* head, size_t head_size, const l3_decode_options* options,
+                            uint64_t max_gap, l3_range* ranges, size_t capacity, size_t* count) {
+  return l3::StatusOf([&] {
+    l3_decode_options read;
+    if (count == nullptr) return l3::Status::kInvalidArgument;
+    *count = 0;
+    if (!l3::ReadStruct(options, &read) || (ranges == nullptr && capacity != 0)) {
+      return l3::Status::kInvalidArgument;
+    }
+    return l3::ListRanges(head, head_size, read, max_gap, ranges, capacity, count);
   });
 }
 

@@ -47,7 +47,7 @@ class Sized(Structure):
     """A structure that begins with its size."""
 
     def __init__(self, **fields: Any) -> None:
-        super().__init__(sizeof(self), **fields)
+        super().__init__(**{"struct_size": sizeof(self)} | fields)
 
 
 class Info(Sized):
@@ -97,6 +97,12 @@ class Output(Sized):
         *((name, c_uint64) for name in ("bytes", "row_stride", "plane_stride")),
         ("bad_tile", c_uint32),
     ]
+
+
+class Range(Structure):
+    """l3_range."""
+
+    _fields_ = [("offset", c_uint64), ("size", c_uint64)]
 
 
 class Picture(Structure):
@@ -153,6 +159,9 @@ def library() -> ctypes.CDLL:
         "l3_read_head": [*file, POINTER(Info)],
         "l3_decode_size": [*file, POINTER(DecodeOptions), POINTER(Output)],
         "l3_decode": [*file, POINTER(DecodeOptions), c_void_p, c_size_t, POINTER(Output)],
+        "l3_payload_ranges": [
+            *(*file, POINTER(DecodeOptions), c_uint64, POINTER(Range), c_size_t, POINTER(c_size_t))
+        ],
         "l3_encode_bound": [POINTER(Picture), POINTER(EncodeOptions), POINTER(c_size_t)],
         "l3_encode": [
             *(POINTER(Picture), POINTER(EncodeOptions), c_void_p, c_size_t, POINTER(c_size_t))

@@ -35,6 +35,7 @@ from c_library import (
     Info,
     Output,
     Picture,
+    Range,
     Sized,
     Window,
     library,
@@ -146,7 +147,7 @@ def test_header_is_what_ctypes_calls() -> None:
     header = (ROOT / "include" / "l3" / "l3.h").read_text()
     assert set(re.findall(r"^L3_API .*?(\w+)\(", header, re.MULTILINE)) == {
         *("l3_version", "l3_status_name", "l3_status_message", "l3_read_info", "l3_read_head"),
-        *("l3_decode_size", "l3_decode", "l3_encode_bound", "l3_encode"),
+        *("l3_decode_size", "l3_decode", "l3_payload_ranges", "l3_encode_bound", "l3_encode"),
     }
     numbers = {name: int(value) for name, value in re.findall(r"\b(L3_\w+) = (\d+)", header)}
     types = {f"L3_{name.upper().replace(' ', '_')}": i for i, name in enumerate(C_TYPES)}
@@ -362,6 +363,87 @@ def test_the_usual_limit_is_that_of_python() -> None:
         data, output = stream.to_bytes(), Output()
         assert library().l3_decode_size(data, len(data), None, pointer_to(output)) == status
         assert output.bytes == (2**16 * tiles if status == OK else 0)
+
+
+def ranges_of(
+    head: bytes, options: DecodeOptions | None, gap: int = 0, capacity: int = 999
+) -> tuple[int, int, list[tuple[int, int]]]:
+    """The status, the count that it says, and offsets and sizes."""
+    ranges, count = (Range * capacity)(), c_size_t(7)
+    status = library().l3_payload_ranges(
+        head, len(head), pointer_to(options), gap, ranges, capacity, pointer_to(count)
+    )
+    written = ranges[: count.value] if status == OK else []
+    return status, count.value, [(one.offset, one.size) for one in written]
+
+
+def expected_ranges(data: bytes, channels: list[int] | None, gap: int) -> list[tuple[int, int]]:
+    """What WINDOW needs of a file with tiles of 16 x 32, by docs/format.md."""
+    info = l3dali.info(data)
+    groups = len(info.groups)
+    index_end = 32 + int.from_bytes(data[24:28], "little") + 4 * info.tile_count * groups
+    ends = np.frombuffer(data[:index_end][-4 * info.tile_count * groups :], "<u4").astype(int) * 16
+    base = len(data) - int(ends[-1])
+    ranges = [(0, base)]
+    for tile in range(info.tile_count):
+        top, left = 16 * (tile // 3), 32 * (tile % 3)
+        if not (3 - 16 < top < 53 and 30 - 32 < left < 71):
+            continue
+        for number, group in enumerate(info.groups):
+            payload = tile * groups + number
+            if channels is not None and set(group).isdisjoint(channels):
+                continue
+            begin = base + (int(ends[payload - 1]) if payload else 0)
+            if begin - ranges[-1][1] <= gap:
+                begin = ranges.pop()[0]
+            ranges.append((begin, base + int(ends[payload])))
+    return [(begin, end - begin) for begin, end in ranges]
+
+
+@pytest.mark.parametrize("gap", [0, 500, 2**64 - 1])
+@pytest.mark.parametrize(("channels", "chosen"), [(1, None), (3, [2]), (13, None), (13, [12, 3])])
+def test_ranges_of_a_window(channels: int, chosen: list[int] | None, gap: int) -> None:
+    data = l3dali.encode(_image(channels, "uint8"), coding="packed", tile=(16, 32))
+    options = options_of(chosen, window=Window(*WINDOW))
+    info = Info()
+    library().l3_read_info(data, len(data), pointer_to(info))
+    head = data[: info.head_bytes]
+    expected = expected_ranges(data, chosen, gap)
+    assert ranges_of(head, options, gap) == (OK, len(expected), expected)
+    for room in (0, len(expected) - 1):
+        assert ranges_of(head, options, gap, room) == (OUTPUT_TOO_SMALL, len(expected), [])
+    parts = bytearray(len(data))
+    for offset, size in expected:
+        parts[offset : offset + size] = data[offset : offset + size]
+    whole, part = decode(data, options), decode(bytes(parts), options)
+    assert (whole.status, part.status) == (OK, OK)
+    np.testing.assert_array_equal(part.samples, whole.samples)
+
+
+def test_ranges_of_whole_files() -> None:
+    for name, data in GOLDEN.items():
+        assert ranges_of(data, None) == (OK, 1, [(0, len(data))]), name
+
+
+def test_ranges_that_cannot_be_listed() -> None:
+    lib, count = library(), c_size_t(7)
+    for path in INVALID:
+        data = path.read_bytes()
+        status = lib.l3_read_head(data, len(data), pointer_to(Info()))
+        assert ranges_of(data, None)[0] == status, path.stem
+    head = DATA[:32]
+    assert ranges_of(head, None) == (TRUNCATED, 0, [])
+    assert ranges_of(DATA, options_of(window=Window(0, 0, 71, 1))) == (INVALID_ARGUMENT, 0, [])
+    assert ranges_of(DATA, options_of(max_pixels=9)) == (TOO_MANY_PIXELS, 0, [])
+    assert ranges_of(DATA, DecodeOptions(struct_size=3)) == (INVALID_ARGUMENT, 0, [])
+    assert lib.l3_payload_ranges(DATA, len(DATA), None, 0, None, 1, pointer_to(count)) == (
+        INVALID_ARGUMENT
+    )
+    assert count.value == 0
+    assert lib.l3_payload_ranges(DATA, len(DATA), None, 0, None, 0, None) == INVALID_ARGUMENT
+    assert lib.l3_payload_ranges(DATA, len(DATA), None, 0, None, 0, pointer_to(count)) == (
+        OUTPUT_TOO_SMALL
+    )
 
 
 DATA = l3dali.encode(_image(3, "uint8"))
