@@ -184,16 +184,15 @@ lint: $(VENV)/installed  ## ruff, mypy, clang-format, words; no file of more tha
 	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_SOURCES)
 	git ls-tree -rl HEAD | awk '$$4 > 2^20 { print "too large: " $$5; found = 1 } END { exit found }'
 
-SPHINX = $(DOCS)/bin/python -m sphinx -q -W --keep-going -c docs -d build/doctrees
+SPHINX = $(DOCS)/bin/python -m sphinx -q -W --keep-going -j auto -c docs -d build/doctrees
 
-docs: $(DOCS)/installed  ## build the documentation site, build/site/index.html
+docs: $(DOCS)/installed  ## build the documentation site, build/site/index.html; compiles nothing
 	$(SPHINX) . build/site
 	cp build/site/README.html build/site/index.html
+	$(DOCS)/bin/python tools/check_search.py build/site
 
-# Examples run where the packages are that they use.
-gallery: $(INTEGRATIONS)/installed $(DOCS)/installed  ## the same with the pictures of the gallery, which runs its examples
-	RUN_GALLERY=1 PYTHONPATH="$$($(call SITE_OF,$(INTEGRATIONS)/bin/python))" $(SPHINX) -E . build/site
-	cp build/site/README.html build/site/index.html
+gallery: $(INTEGRATIONS)/installed  ## run the examples of the gallery, and draw their pictures anew
+	$(INTEGRATIONS)/bin/python tools/draw_gallery.py
 
 docs-links: $(DOCS)/installed  ## look whether links that leave the site lead somewhere; needs a network
 	$(SPHINX) -b linkcheck . build/links
@@ -238,11 +237,10 @@ $(STREAMING)/installed: $(INTEGRATIONS)/installed
 	$(STREAMING)/bin/python -m pip install -q 'l3dali[streaming]'
 	@touch $@
 
-# On top of the package, whose reference it has.
-$(DOCS)/installed: $(VENV)/package
+$(DOCS)/installed: pyproject.toml
 	$(PYTHON) -m venv $(DOCS)
-	$(call SITE_OF,$(PY)) > $$($(call SITE_OF,$(DOCS)/bin/python))/package.pth
-	$(DOCS)/bin/python -m pip install -q 'l3dali[docs]'
+	$(DOCS)/bin/python -m pip install -q --upgrade pip
+	$(DOCS)/bin/python -m pip install -q --group docs
 	@touch $@
 
 $(SANITIZE)/installed: $(VENV)/installed

@@ -1,23 +1,33 @@
 """The documentation site: Sphinx over the pages of the repository, by `make docs`.
 
 The source folder is the repository itself, so that links which work on GitHub work on the site.
+Nothing is compiled: Sphinx reads the Python sources, with mocks of compiled modules and of
+libraries.
 """
 
 import argparse
 import os
+import re
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from unittest.mock import MagicMock
 
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 
+ROOT = Path(__file__).parent.parent
 os.environ["COLUMNS"] = "88"  # of the help texts of `l3`
 
+_project = (ROOT / "pyproject.toml").read_text()
 project = "L3"
 copyright = "the L3 developers"
-html_title = "L3"
+release = version = re.search(r'^version = "(.*)"$', _project, re.M)[1]  # type: ignore[index]
+html_title = f"L3 {release}"
 html_theme = "furo"
 extensions = [
     "myst_parser",
@@ -35,12 +45,14 @@ autodoc_default_options = {"members": True, "imported-members": True, "undoc-mem
 autodoc_member_order = "bysource"
 napoleon_use_ivar = True
 python_maximum_signature_line_length = 88
-# What L3 works with and does not need; the reference can be built without it.
 autodoc_mock_imports = [
+    "imagecodecs",
     "imageio",
     "litdata",
+    "netpbmfile",
     "numcodecs",
     "streaming",
+    "tifffile",
     "torch",
     "webdataset",
     "zarr",
@@ -50,62 +62,33 @@ sphinx_gallery_conf = {
     "examples_dirs": "examples/gallery",
     "gallery_dirs": "docs/gallery",
     "filename_pattern": "",  # all of them
-    "plot_gallery": "RUN_GALLERY" in os.environ,
-    "abort_on_example_error": True,
+    "plot_gallery": False,  # `make gallery` draws the pictures
+    "remove_config_comments": True,
     "download_all_examples": False,
     "show_signature": False,
     "write_computation_times": False,
 }
 
-CONTENTS = """
-```{toctree}
-:hidden:
-:caption: Use
+# The sources, and what stands for compiled modules and for DALI, which only some modules import.
+sys.path.insert(0, str(ROOT / "python"))
+_dali = MagicMock(__version__="0")
+_build_info = ModuleType("l3dali._build_info")
+vars(_build_info).update(VERSION=release, DALI_VERSIONS=("0",))
+sys.modules |= {"l3dali._native": MagicMock(), "l3dali._build_info": _build_info}
+sys.modules |= {"nvidia": MagicMock(dali=_dali), "nvidia.dali": _dali}
+_data_node = type("DataNode", (), {"__module__": "nvidia.dali.data_node"})
+sys.modules["nvidia.dali.data_node"] = MagicMock(DataNode=_data_node)
 
-docs/install
-docs/first-steps
-docs/dali
-docs/pytorch
-docs/my-data
-docs/other-decoders
-docs/gallery/index
-docs/integrations
-docs/datasets
-docs/liquid
-docs/cli
-docs/c
-OTHERS
-```
-
-```{toctree}
-:hidden:
-:caption: Reference
-
-docs/operators
-docs/reference/python
-docs/reference/cli
-docs/reference/c
-docs/format
-docs/conformance
-```
-
-```{toctree}
-:hidden:
-:caption: Inside
-:glob:
-
-docs/benchmarks
-docs/claims
-docs/dev/notes/*
-docs/dev/*
-benchmarks/results/*
-benchmarks/results/*/*
-tests/fuzz/README
-CONTRIBUTING
-SECURITY
-CHANGELOG
-```
-"""
+# In their order; other pages in docs/ follow those of the first part.
+CONTENTS = {
+    "Use": """install first-steps dali pytorch my-data other-decoders gallery/index integrations
+        datasets liquid view cli c""",
+    "Reference": """operators reference/python reference/cli reference/c format conformance
+        ../SECURITY""",
+    "About": "benchmarks claims ../CHANGELOG dev/index",
+}
+# What developers read is on the site behind one page, and full-text search leaves it out.
+OF_DEVELOPERS = re.compile(r"docs/dev/|benchmarks/|tests/|CONTRIBUTING")
 
 
 class Commands(SphinxDirective):  # type: ignore[misc]
@@ -126,11 +109,40 @@ class Commands(SphinxDirective):  # type: ignore[misc]
 
 
 def add_contents(app: Sphinx, page: str, source: list[str]) -> None:
-    """Adds the contents of the site to its first page; pages that they do not name, too."""
+    """Adds the contents of the site to its first page, and those of developers to theirs."""
     if page == root_doc:
-        pages = sorted(f"docs/{path.stem}" for path in Path(__file__).parent.glob("*.md"))
-        others = "\n".join(name for name in pages if f"{name}\n" not in CONTENTS)
-        source[0] += CONTENTS.replace("OTHERS", others)
+        found = {path.stem for path in (ROOT / "docs").glob("*.md")}
+        parts = {caption: names.split() for caption, names in CONTENTS.items()}
+        parts["Use"] += sorted(found - {name for names in parts.values() for name in names})
+        for caption, names in parts.items():
+            pages = [f"docs/{n}".replace("docs/../", "") for n in names if "/" in n or n in found]
+            source[0] += toctree(pages, caption)
+    elif page == "docs/dev/index":
+        others = sorted(name for name in app.env.found_docs if OF_DEVELOPERS.match(name))
+        source[0] += toctree([f"/{name}" for name in others if name != page])
+
+
+def toctree(pages: list[str], caption: str = "") -> str:
+    """A list of pages that is not shown in the text."""
+    lines = ["", "```{toctree}", ":hidden:", *([f":caption: {caption}"] if caption else []), ""]
+    return "\n".join([*lines, *pages, "```", ""])
+
+
+def note_operators(app: Sphinx, page: nodes.document) -> None:
+    """Lets search and references find the operators as functions of Python."""
+    if app.env.docname == "docs/operators":
+        for section in page.findall(nodes.section):
+            name = section[0].astext()
+            if name.startswith("fn.l3."):
+                name = name.replace("fn.l3.", "l3dali.fn.")
+                app.env.domains.python_domain.note_object(name, "function", section["ids"][0])
+
+
+def limit_search(app: Sphinx, env: BuildEnvironment) -> None:
+    """Keeps the pages of developers out of full-text search."""
+    for page in env.found_docs:
+        if OF_DEVELOPERS.match(page):
+            env.metadata[page]["no-search"] = ""
 
 
 def unlink_folders(app: Sphinx, page: nodes.document) -> None:
@@ -145,5 +157,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.add_directive("l3-commands", Commands)
     app.connect("source-read", add_contents)
+    app.connect("doctree-read", note_operators)
     app.connect("doctree-read", unlink_folders)
+    app.connect("env-updated", limit_search)
     return {"parallel_read_safe": True}

@@ -4,7 +4,11 @@ A training loop in PyTorch
 
 A tiny network learns which photograph a crop of 64 x 64 pixels was cut from. DALI decodes only the
 tiles that the crop touches, and normalizes on the way.
+
+.. image:: /examples/gallery/pictures/train.png
+   :alt: What the program draws.
 """
+# sphinx_gallery_thumbnail_path = "examples/gallery/pictures/train.png"
 
 import tempfile
 from pathlib import Path
