@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <set>
 
 #include "ptx/lanes.h"
 #include "ptx/warp.h"
@@ -42,11 +41,6 @@ Place PlaceOf(const Warp& warp, const Instruction& in, uint32_t lane) {
 class Machine::Access {
  public:
   Access(Machine* machine, Warp* warp, const Instruction& in, uint32_t lane, uint32_t bytes) {
-    if (in.address != kNoSlot && warp->IsDirty(in.address, lane)) {
-      machine->Report(in, "an address that depends on what nobody has written",
-                      machine->Who(*warp, lane));
-      warp->dirty[in.address] &= ~(1u << lane);
-    }
     const Place place = PlaceOf(*warp, in, lane);
     space = place.space;
     const uint64_t address = place.address;
@@ -59,7 +53,6 @@ class Machine::Access {
       const uint64_t offset = address - kSharedBase;
       CheckBounds(machine, *warp, in, lane, "shared", offset, bytes, block.shared.size());
       data = &block.shared[offset];
-      undefined = &block.shared_undefined[offset];
       if (machine->options_.checks) {
         stamps = {&block.shared_written[offset], &block.shared_read[offset]};
       }
@@ -67,7 +60,6 @@ class Machine::Access {
       const uint32_t size = machine->code_->frame_bytes;
       CheckBounds(machine, *warp, in, lane, "local", address, bytes, size);
       data = &warp->frame[size_t{lane} * size + address];
-      undefined = &warp->frame_undefined[size_t{lane} * size + address];
     } else {
       const auto number = static_cast<size_t>(&in - machine->code_->code.data());
       Block*& block = machine->last_blocks_[number];
@@ -81,14 +73,12 @@ class Machine::Access {
       }
       const uint64_t offset = address - block->base();
       data = block->data(offset);
-      undefined = block->undefined(offset);
       if (machine->options_.checks) stamps = block->stamps(offset);
     }
   }
 
   Space space = Space::kGlobal;
   uint8_t* data = nullptr;
-  uint8_t* undefined = nullptr;
   ByteStamps stamps;
 
  private:
@@ -102,35 +92,11 @@ class Machine::Access {
   }
 };
 
-void Machine::CountTraffic(const Warp& warp, const Instruction& in, uint32_t mask) {
-  constexpr uint32_t kBanks = 32, kSectorBytes = 32, kLineBytes = 128;
-  const uint32_t bytes = in.operation->bytes * in.vector;
-  std::set<uint64_t> words, sectors, lines;
-  ForLanes(mask, [&](uint32_t lane) {
-    const Place place = PlaceOf(warp, in, lane);
-    for (uint64_t at = place.address; at < place.address + bytes; at += std::min(bytes, 4u)) {
-      if (place.space == Space::kShared) {
-        words.insert(at / 4);
-      } else if (place.space != Space::kLocal) {
-        sectors.insert(at / kSectorBytes);
-        lines.insert(at / kLineBytes);
-      }
-    }
-  });
-  // A bank gives one word at a time.
-  uint64_t of_bank[kBanks] = {};
-  for (const uint64_t word : words) ++of_bank[word % kBanks];
-  Count& count = (*counts_)[static_cast<size_t>(&in - code_->code.data())];
-  count.wavefronts += *std::max_element(of_bank, of_bank + kBanks) + lines.size();
-  count.sectors += sectors.size();
-}
-
 void Machine::RunMemory(Warp* warp, const Instruction& in, uint32_t mask) {
-  if (options_.counts_traffic && in.space != Space::kEntryParam) CountTraffic(*warp, in, mask);
   const uint32_t element = in.operation->bytes, bytes = element * in.vector;
   const bool is_store = in.kind == Kind::kStore;
   ForLanes(mask, [&](uint32_t lane) {
-    uint8_t buffer[16], unknown[16] = {};
+    uint8_t buffer[16];
     if (in.space == Space::kEntryParam) {
       uint64_t offset = static_cast<uint64_t>(in.offset);
       if (in.address != kNoSlot) offset += warp->Value(in.address, in.wide_address, lane);
@@ -144,46 +110,30 @@ void Machine::RunMemory(Warp* warp, const Instruction& in, uint32_t mask) {
         Touch(warp, in, lane, access.stamps, bytes, false, false, access.space == Space::kShared);
       }
       std::memcpy(buffer, access.data, bytes);
-      if (options_.checks) std::memcpy(unknown, access.undefined, bytes);
     }
     if (!is_store) {
       for (uint32_t i = 0; i < in.vector; ++i) {
-        uint64_t value = 0, open = 0;
+        uint64_t value = 0;
         std::memcpy(&value, buffer + i * element, element);
-        std::memcpy(&open, unknown + i * element, element);
         if (in.operation->is_signed) {
           const uint32_t up = 64 - 8 * element;
           value = static_cast<uint64_t>(static_cast<int64_t>(value << up) >> up);
-          open = static_cast<uint64_t>(static_cast<int64_t>(open << up) >> up);
         }
-        const bool wide = (in.wide >> i & 1) != 0;
-        warp->SetValue(in.d[i], wide, lane, value);
-        warp->SetUnknown(in.d[i], wide, lane, wide ? open : static_cast<uint32_t>(open));
+        warp->SetValue(in.d[i], (in.wide >> i & 1) != 0, lane, value);
       }
       return;
     }
-    bool is_open = false;
     for (uint32_t i = 0; i < in.vector; ++i) {
-      const bool wide = (in.wide >> i & 1) != 0;
-      const uint64_t value = warp->Value(in.d[i], wide, lane);
-      const uint64_t open = warp->Unknown(in.d[i], wide, lane);
+      const uint64_t value = warp->Value(in.d[i], (in.wide >> i & 1) != 0, lane);
       std::memcpy(buffer + i * element, &value, element);
-      std::memcpy(unknown + i * element, &open, element);
-      is_open = is_open || open != 0;
     }
     const Access access(this, warp, in, lane, bytes);
-    if (is_open && access.space == Space::kGlobal &&
-        std::any_of(unknown, unknown + bytes, [](uint8_t byte) { return byte != 0; })) {
-      Report(in, "a store of what nobody has written", Who(*warp, lane));
-      std::memset(unknown, 0, sizeof unknown);  // said once
-    }
     if (access.stamps.written != nullptr) {
       // The same value from several lanes at once is one value.
       const bool is_same = std::memcmp(access.data, buffer, bytes) == 0;
       Touch(warp, in, lane, access.stamps, bytes, true, is_same, access.space == Space::kShared);
     }
     std::memcpy(access.data, buffer, bytes);
-    std::memcpy(access.undefined, unknown, bytes);
   });
 }
 
@@ -198,18 +148,10 @@ void Machine::RunAtomic(Warp* warp, const Instruction& in, uint32_t mask) {
     }
     uint64_t old = 0;
     std::memcpy(&old, access.data, bytes);
-    uint64_t open = warp->Unknown(in.s[0], wide, lane);
-    for (uint32_t i = 0; i < bytes; ++i) open |= access.undefined[i];
-    if (open != 0 && options_.checks) {
-      Report(in, "an atomic operation on what nobody has written", Who(*warp, lane));
-    }
     const uint64_t a = warp->Value(in.s[0], wide, lane);
     const uint64_t value = operation.choice == Choice::kAdd ? old + a : std::min(old, a);
     std::memcpy(access.data, &value, bytes);
-    std::memset(access.undefined, 0, bytes);
-    if (operation.d_bits == 0) return;
-    warp->SetValue(in.d[0], wide, lane, old);
-    warp->SetUnknown(in.d[0], wide, lane, 0);
+    if (operation.d_bits != 0) warp->SetValue(in.d[0], wide, lane, old);
   });
 }
 

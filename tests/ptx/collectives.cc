@@ -21,10 +21,6 @@ void Machine::RunCollective(Warp* warp, const Instruction& in, uint32_t mask) {
       group = left;
     } else {
       const uint32_t slot = in.s[operation.sources - 1];
-      if ((warp->dirty[slot] & left) != 0) {
-        Report(in, "a mask of members that depends on what nobody has written", Who(*warp, lane));
-        warp->dirty[slot] &= ~left;
-      }
       members = warp->Narrow(slot)[lane];
       ForLanes(left, [&](uint32_t other) {
         if (warp->Narrow(slot)[other] == members) group |= 1u << other;
@@ -36,9 +32,6 @@ void Machine::RunCollective(Warp* warp, const Instruction& in, uint32_t mask) {
     }
     left &= ~group;
     if ((members & warp->live) != group) continue;  // wait
-    Count& count = (*counts_)[at];
-    ++count.warps;
-    count.lanes += static_cast<uint32_t>(__builtin_popcount(group));
     warp->waiting &= ~group;
     ForLanes(group, [&](uint32_t one) { warp->at[one] = at + 1; });
     switch (in.kind) {
@@ -68,7 +61,7 @@ void Machine::RunWarpBarrier(Warp* warp, const Instruction& in, uint32_t mask) {
 
 void Machine::RunShuffle(Warp* warp, const Instruction& in, uint32_t mask) {
   const uint32_t *a = warp->Narrow(in.s[0]), *b = warp->Narrow(in.s[1]), *c = warp->Narrow(in.s[2]);
-  std::array<uint32_t, kLanes> values = {}, unknown = {};
+  std::array<uint32_t, kLanes> values = {};
   uint32_t within = 0;
   ForLanes(mask, [&](uint32_t lane) {
     const uint32_t by = b[lane] & 31, segment = c[lane] >> 8 & 31;
@@ -92,38 +85,20 @@ void Machine::RunShuffle(Warp* warp, const Instruction& in, uint32_t mask) {
     if (!is_within) from = lane;
     within |= uint32_t{is_within} << lane;
     values[lane] = a[from];
-    unknown[lane] = static_cast<uint32_t>(warp->Unknown(in.s[0], false, from));
-    // A lane that takes no part has no value to give.
-    const bool is_open = ((warp->dirty[in.s[1]] | warp->dirty[in.s[2]]) >> lane & 1) != 0;
-    if (is_open || (mask >> from & 1) == 0) unknown[lane] = kAllLanes;
   });
-  const bool checks = options_.checks;
-  ForLanes(mask, [&](uint32_t lane) {
-    warp->Narrow(in.d[0])[lane] = values[lane];
-    warp->SetUnknown(in.d[0], false, lane, checks ? unknown[lane] : 0);
-  });
-  if (in.has_second) {
-    warp->SetPredicate(in.d[1], within, mask);
-    warp->dirty[in.d[1]] &= ~mask;
-  }
+  ForLanes(mask, [&](uint32_t lane) { warp->Narrow(in.d[0])[lane] = values[lane]; });
+  if (in.has_second) warp->SetPredicate(in.d[1], within, mask);
 }
 
 void Machine::RunVote(Warp* warp, const Instruction& in, uint32_t mask) {
-  const uint32_t value = warp->Predicate(in.s[0]) & mask, open = warp->dirty[in.s[0]] & mask;
-  ForLanes(mask, [&](uint32_t lane) {
-    warp->Narrow(in.d[0])[lane] = value;
-    warp->SetUnknown(in.d[0], false, lane, open);
-  });
+  const uint32_t value = warp->Predicate(in.s[0]) & mask;
+  ForLanes(mask, [&](uint32_t lane) { warp->Narrow(in.d[0])[lane] = value; });
 }
 
 void Machine::RunRedux(Warp* warp, const Instruction& in, uint32_t mask) {
   uint32_t sum = 0;
   ForLanes(mask, [&](uint32_t lane) { sum += warp->Narrow(in.s[0])[lane]; });
-  const bool is_open = (warp->dirty[in.s[0]] & mask) != 0;
-  ForLanes(mask, [&](uint32_t lane) {
-    warp->Narrow(in.d[0])[lane] = sum;
-    warp->SetUnknown(in.d[0], false, lane, is_open ? kAllLanes : 0);
-  });
+  ForLanes(mask, [&](uint32_t lane) { warp->Narrow(in.d[0])[lane] = sum; });
 }
 
 }  // namespace l3::ptx

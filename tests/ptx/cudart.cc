@@ -2,7 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <cstring>
 #include <string>
 #include <tuple>
 
@@ -102,7 +102,7 @@ cudaError_t CUDARTAPI cudaMemcpyAsync(void* to, const void* from, size_t bytes, 
       !runtime.IsRange(from, bytes)) {
     return Say(cudaErrorInvalidValue);
   }
-  runtime.Copy(to, from, bytes);
+  std::memcpy(to, from, bytes);
   return cudaSuccess;
 }
 cudaError_t CUDARTAPI cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
@@ -110,7 +110,7 @@ cudaError_t CUDARTAPI cudaMemsetAsync(void* to, int value, size_t bytes, cudaStr
   if (!IsStream(stream)) return Say(cudaErrorInvalidResourceHandle);
   Runtime& runtime = Runtime::Get();
   if (!runtime.IsDevice(to) || !runtime.IsRange(to, bytes)) return Say(cudaErrorInvalidValue);
-  runtime.Fill(to, value, bytes);
+  std::memset(to, value, bytes);
   return cudaSuccess;
 }
 cudaError_t CUDARTAPI cudaMemGetInfo(size_t* free_bytes, size_t* all_bytes) {
@@ -152,11 +152,7 @@ cudaError_t CUDARTAPI cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribut
   const Lock lock(Runtime::Get().mutex);
   if (device != 0) return Say(cudaErrorInvalidDevice);
   switch (attribute) {
-    case cudaDevAttrMultiProcessorCount: {
-      const char* count = std::getenv("L3_CUDART_MULTIPROCESSORS");
-      *value = count != nullptr ? std::atoi(count) : kMultiprocessors;
-      break;
-    }
+    case cudaDevAttrMultiProcessorCount: *value = kMultiprocessors; break;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = kSharedBytes; break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = kBlockSharedBytes; break;
     case cudaDevAttrReservedSharedMemoryPerBlock: *value = kReservedSharedBytes; break;

@@ -24,7 +24,6 @@ Options OptionsOfEnvironment() {
     throw Fault("L3_PTX_CHECKS=" + checks + ": there are all and none");
   }
   options.checks = checks == "all";
-  options.counts_traffic = *Environment("L3_PTX_TRAFFIC", "") != '\0';
   const std::string most = Environment("L3_PTX_MAX_INSTRUCTIONS", "");
   if (!most.empty()) options.max_instructions = std::strtoull(most.c_str(), nullptr, 10);
   return options;
@@ -66,11 +65,9 @@ std::string Machine::Who(const Warp& warp, uint32_t lane) const {
          " lane " + std::to_string(lane);
 }
 
-void Machine::Run(const Launch& launch, std::vector<Count>* counts) {
+void Machine::Run(const Launch& launch) {
   launch_ = launch;
   code_ = &launch.kernel->body;
-  counts_ = counts;
-  counts_->resize(code_->code.size());
   last_blocks_.assign(code_->code.size(), nullptr);
   left_ = options_.max_instructions;
   const auto warps = static_cast<uint32_t>((launch.threads() + kLanes - 1) / kLanes);
@@ -93,7 +90,6 @@ void Machine::RunBlock(uint32_t number) {
   block.barriers = 1;
   const size_t shared_bytes = launch_.dynamic_shared_bytes;
   block.shared.assign(shared_bytes, 0xCD);
-  block.shared_undefined.assign(shared_bytes, 0xFF);
   if (options_.checks) {
     block.shared_written.assign(shared_bytes, Stamp());
     block.shared_read.assign(shared_bytes, Stamp());
@@ -112,24 +108,17 @@ void Machine::RunBlock(uint32_t number) {
 }
 
 void Machine::BeginWarp(Warp* warp, uint32_t index) {
-  if (warp->dirty.size() != code_->slots) warp->MakeRoom(code_->slots);
-  warp->dirty.assign(code_->slots, options_.checks ? kAllLanes : 0);
-  warp->partly.assign(code_->slots, 0);
-  warp->dirty[0] = warp->dirty[1] = 0;
+  if (warp->slots != code_->slots) warp->MakeRoom(code_->slots);
   for (const auto& [slot, value] : code_->constants) {
     std::fill_n(warp->Narrow(slot), kLanes, static_cast<uint32_t>(value));
-    warp->dirty[slot] = 0;
   }
   for (const auto& [slot, value] : code_->wide_constants) {
     std::fill_n(warp->WideOf(slot), kLanes, value);
-    warp->dirty[slot] = 0;
   }
   for (const auto& [slot, value] : code_->predicate_constants) {
     *warp->Narrow(slot) = value;
-    warp->dirty[slot] = 0;
   }
   warp->frame.assign(size_t{code_->frame_bytes} * kLanes, 0xCD);
-  warp->frame_undefined.assign(size_t{code_->frame_bytes} * kLanes, 0xFF);
   warp->at.fill(0);
   warp->depth.fill(0);
   const uint64_t threads = launch_.threads() - uint64_t{index} * kLanes;
@@ -200,12 +189,6 @@ void Machine::RunGroup(Warp* warp, Group group) {
     if (in.guard != kNoSlot) {
       const uint32_t guard = warp->Predicate(in.guard);
       active &= in.guard_negated ? ~guard : guard;
-    }
-    if (!IsCollective(in.kind)) {
-      Count& count = (*counts_)[at];
-      ++count.warps;
-      count.lanes += static_cast<uint32_t>(__builtin_popcount(active));
-      count.skipped += static_cast<uint32_t>(__builtin_popcount(mask & ~active));
     }
     if (active == 0) {
       ++at;
@@ -283,8 +266,6 @@ void Machine::MoveFrames(Warp* warp, const std::vector<FrameCopy>& copies, uint3
     const size_t base = size_t{lane} * code_->frame_bytes;
     for (const FrameCopy& copy : copies) {
       std::memcpy(&warp->frame[base + copy.to], &warp->frame[base + copy.from], copy.bytes);
-      std::memcpy(&warp->frame_undefined[base + copy.to], &warp->frame_undefined[base + copy.from],
-                  copy.bytes);
     }
   });
 }

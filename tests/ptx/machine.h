@@ -14,11 +14,10 @@
 namespace l3::ptx {
 
 struct Options {
-  bool checks = true;  // order, and what nobody has written
-  bool counts_traffic = false;   // wavefronts and sectors
+  bool checks = true;  // the order of accesses
   uint64_t max_instructions = uint64_t{1} << 34;  // of the warps of a launch
 };
-// From L3_PTX_CHECKS (all, none), L3_PTX_TRAFFIC (any) and L3_PTX_MAX_INSTRUCTIONS.
+// From L3_PTX_CHECKS (all, none) and L3_PTX_MAX_INSTRUCTIONS.
 // Throws a Fault if one means nothing.
 Options OptionsOfEnvironment();
 
@@ -32,14 +31,6 @@ struct Launch {
   uint32_t threads() const { return width * height; }
 };
 
-// How often warps ran an instruction, how many lanes did, and for how many its guard was false.
-// Of loads and stores: in shared memory the passes that bank conflicts make of them, in global
-// memory the lines of 128 bytes; and the sectors of 32 bytes there.
-struct Count {
-  uint64_t warps = 0, lanes = 0, skipped = 0;
-  uint64_t wavefronts = 0, sectors = 0;
-};
-
 struct BlockState;
 struct Warp;
 
@@ -49,8 +40,8 @@ class Machine {
   ~Machine();
 
   // Runs to the end. Throws a Fault if it cannot go on: an access out of bounds, lanes that wait
-  // for each other for ever. `counts` are added to, by instruction.
-  void Run(const Launch& launch, std::vector<Count>* counts);
+  // for each other for ever.
+  void Run(const Launch& launch);
 
  private:
   struct Group;
@@ -75,7 +66,6 @@ class Machine {
   void RunUnpack(Warp* warp, const Instruction& in, uint32_t mask);
   void RunAddress(Warp* warp, const Instruction& in, uint32_t mask);
   void RunMemory(Warp* warp, const Instruction& in, uint32_t mask);
-  void CountTraffic(const Warp& warp, const Instruction& in, uint32_t mask);
   void RunAtomic(Warp* warp, const Instruction& in, uint32_t mask);
   void RunCall(Warp* warp, const Instruction& in, uint32_t at, uint32_t mask);
   void RunCollective(Warp* warp, const Instruction& in, uint32_t mask);
@@ -84,10 +74,6 @@ class Machine {
   void RunVote(Warp* warp, const Instruction& in, uint32_t mask);
   void RunRedux(Warp* warp, const Instruction& in, uint32_t mask);
   void MoveFrames(Warp* warp, const std::vector<FrameCopy>& copies, uint32_t mask);
-
-  // What nobody has written, followed by value.
-  void Spread(Warp* warp, const Instruction& in, uint32_t lanes);
-  uint32_t SpreadCompare(const Warp& warp, const Instruction& in, uint32_t lanes);
 
   // Order.
   bool IsOrdered(const Warp& warp, uint32_t lane, Stamp before);
@@ -106,7 +92,6 @@ class Machine {
 
   Launch launch_;
   const Function* code_ = nullptr;
-  std::vector<Count>* counts_ = nullptr;
   std::vector<Block*> last_blocks_;  // by instruction: where it went last
   std::unique_ptr<BlockState> block_;
   std::vector<std::unique_ptr<Warp>> warps_;

@@ -37,14 +37,12 @@ def run(
     blocks: int = 1,
     threads: int = 32,
     shared_bytes: int = 0,
-    undefined: Sequence[bool] | None = None,
 ) -> Outcome:
-    """Runs a kernel on copies of the buffers. `undefined` names those that nobody has written."""
+    """Runs a kernel on copies of the buffers."""
     copies = [np.ascontiguousarray(buffer).copy() for buffer in buffers]
     count = len(copies)
     pointers = (ctypes.c_void_p * count)(*(copy.ctypes.data for copy in copies))
     sizes = (ctypes.c_size_t * count)(*(copy.nbytes for copy in copies))
-    flags = (ctypes.c_int * count)(*(undefined or [False] * count))
     error = ctypes.create_string_buffer(1000)
     result = library().l3_ptx_run(
         ptx.encode(),
@@ -54,7 +52,6 @@ def run(
         ctypes.c_uint32(shared_bytes),
         pointers,
         sizes,
-        flags,
         count,
         error,
         ctypes.c_size_t(len(error)),

@@ -4,11 +4,8 @@
 
 namespace l3::ptx {
 
-Block::Block(uint8_t* data, uint64_t bytes, bool is_defined)
-    : data_(data),
-      bytes_(bytes),
-      undefined_(bytes, is_defined ? 0 : 0xFF),
-      pages_((bytes + kPageBytes - 1) / kPageBytes) {}
+Block::Block(uint8_t* data, uint64_t bytes)
+    : data_(data), bytes_(bytes), pages_((bytes + kPageBytes - 1) / kPageBytes) {}
 
 ByteStamps Block::stamps(uint64_t offset) {
   std::unique_ptr<Page>& page = pages_[offset / kPageBytes];
@@ -16,8 +13,8 @@ ByteStamps Block::stamps(uint64_t offset) {
   return {page->written + offset % kPageBytes, page->read + offset % kPageBytes};
 }
 
-void Memory::Add(uint8_t* data, uint64_t bytes, bool is_defined) {
-  blocks_[reinterpret_cast<uint64_t>(data)] = std::make_unique<Block>(data, bytes, is_defined);
+void Memory::Add(uint8_t* data, uint64_t bytes) {
+  blocks_[reinterpret_cast<uint64_t>(data)] = std::make_unique<Block>(data, bytes);
 }
 
 Block* Memory::Find(uint64_t address) {

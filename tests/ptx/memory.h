@@ -1,5 +1,5 @@
-// Memory of the device: blocks that somebody allocated, what of them was written, and who touched
-// each byte last, so that accesses which nothing orders are seen.
+// Memory of the device: allocated blocks, and which thread touched each byte last, so that
+// unordered accesses are found.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +46,7 @@ struct ByteStamps {
 // Device memory lies in host memory, at the same address.
 class Block {
  public:
-  Block(uint8_t* data, uint64_t bytes, bool is_defined);
+  Block(uint8_t* data, uint64_t bytes);
 
   uint64_t base() const { return reinterpret_cast<uint64_t>(data_); }
   uint64_t bytes() const { return bytes_; }
@@ -54,8 +54,6 @@ class Block {
     return address - base() < bytes_ && address - base() + bytes <= bytes_;
   }
   uint8_t* data(uint64_t offset) const { return data_ + offset; }
-  // A byte for each: which bits nobody has written.
-  uint8_t* undefined(uint64_t offset) { return undefined_.data() + offset; }
   // Good for the bytes up to the end of the page.
   static constexpr uint64_t kPageBytes = 4096;
   ByteStamps stamps(uint64_t offset);
@@ -66,14 +64,13 @@ class Block {
   };
   uint8_t* data_;
   uint64_t bytes_;
-  std::vector<uint8_t> undefined_;
   std::vector<std::unique_ptr<Page>> pages_;
 };
 
 // All that kernels may touch.
 class Memory {
  public:
-  void Add(uint8_t* data, uint64_t bytes, bool is_defined);
+  void Add(uint8_t* data, uint64_t bytes);
   void Remove(uint64_t base) { blocks_.erase(base); }
   Block* Find(uint64_t address);  // null: no block holds it
   // What lies at or before an address that no block holds, in words.

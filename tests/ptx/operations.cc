@@ -70,7 +70,6 @@ class Builder {
     operation.d_bits = kBitsOf<D>;
     const std::array<uint8_t, sizeof...(S)> bits = {kBitsOf<S>...};
     for (size_t i = 0; i < bits.size(); ++i) operation.s_bits[i] = bits[i];
-    operation.is_float = (std::is_same_v<D, float> || ... || std::is_same_v<S, float>);
     return operation;
   }
   template <class F, class D, class... S>
@@ -91,7 +90,7 @@ class Builder {
 
  private:
   template <class F, class S>
-  void Compare(const std::string& ordering, const std::string& type, bool is_equality = false);
+  void Compare(const std::string& ordering, const std::string& type);
   void Memory(const std::string& name, Kind kind, Space space);
 
   Table table_;
@@ -190,8 +189,7 @@ void Builder::AddConversions() {
   Plain<FloatToWhole, FE_TONEAREST, float, float>("cvt.rni.f32.f32");
   Plain<FloatToWhole, FE_TOWARDZERO, float, float>("cvt.rzi.f32.f32");
   add(Whole<ToHalf, Half, float>("cvt.rn.f16.f32"));
-  // Each half is of one value alone.
-  Whole<ToHalfPair, uint32_t, float, float>("cvt.rn.f16x2.f32").is_float = false;
+  Whole<ToHalfPair, uint32_t, float, float>("cvt.rn.f16x2.f32");
 }
 
 template <bool kNot, bool kSwap, class F>
@@ -203,11 +201,9 @@ struct Derived {  // of == or <
 };
 
 template <class F, class S>
-void Builder::Compare(const std::string& ordering, const std::string& type, bool is_equality) {
+void Builder::Compare(const std::string& ordering, const std::string& type) {
   Operation& operation = Named("setp." + ordering + type, Kind::kCompare);
   operation.compare = CompareLanes<F, S>;
-  operation.is_equality = is_equality;
-  operation.is_float = std::is_same_v<S, float>;
   operation.sources = 2;
   operation.d_bits = 1;
   operation.s_bits[0] = operation.s_bits[1] = kBitsOf<S>;
@@ -216,8 +212,8 @@ void Builder::Compare(const std::string& ordering, const std::string& type, bool
 void Builder::AddComparisons() {
   const auto equality = [&](const std::string& type, auto tag) {
     using T = typename decltype(tag)::type;
-    Compare<std::equal_to<>, T>("eq", type, true);
-    Compare<Derived<true, false, std::equal_to<>>, T>("ne", type, true);
+    Compare<std::equal_to<>, T>("eq", type);
+    Compare<Derived<true, false, std::equal_to<>>, T>("ne", type);
   };
   const auto order = [&](const std::string& type, auto tag) {
     using T = typename decltype(tag)::type;
@@ -362,7 +358,7 @@ void Builder::AddControl() {
 }
 
 const Table& Operations() {
-  // Never destroyed: counts are written when the process ends.
+  // Never destroyed: kernels may run while the process ends.
   static const Table& table = *new Table([] {
     Builder builder;
     builder.AddIntegers();

@@ -92,8 +92,6 @@ struct Operation {
   uint8_t d_bits = 0;        // 1: a predicate; 0: none
   uint8_t s_bits[4] = {};    // of each source
   bool any_width = false;    // cvt, ld, st: registers may be wider than the type
-  bool is_float = false;
-  bool is_equality = false;  // kCompare: eq or ne
   bool is_signed = false;    // loads extend the sign
   uint8_t bytes = 0;         // of an element in memory
   uint8_t vector = 1;        // elements

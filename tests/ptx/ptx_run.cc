@@ -31,8 +31,7 @@ Storage MakeStorage(size_t bytes) {
 }
 
 void Run(const char* ptx, const char* entry, uint32_t blocks, uint32_t threads,
-         uint32_t shared_bytes, void* const* buffers, const size_t* sizes, const int* undefined,
-         int buffer_count) {
+         uint32_t shared_bytes, void* const* buffers, const size_t* sizes, int buffer_count) {
   const auto module = ParseModule("<ptx>", ptx);
   const auto kernel = LinkKernel(*module, entry);
   if (kernel == nullptr) throw Fault(std::string("<ptx>: .entry: there is no kernel ") + entry);
@@ -55,8 +54,7 @@ void Run(const char* ptx, const char* entry, uint32_t blocks, uint32_t threads,
     storages.push_back(MakeStorage(sizes[i]));
     uint8_t* data = storages.back().get() + kGuardBytes;
     if (sizes[i] != 0) std::memcpy(data, buffers[i], sizes[i]);
-    const bool is_defined = undefined == nullptr || undefined[i] == 0;
-    memory.Add(data, sizes[i], is_defined);
+    memory.Add(data, sizes[i]);
     parameters.push_back(reinterpret_cast<uint64_t>(data));
   }
   const auto copy_back = [&] {
@@ -71,9 +69,8 @@ void Run(const char* ptx, const char* entry, uint32_t blocks, uint32_t threads,
   launch.width = threads;
   launch.dynamic_shared_bytes = shared_bytes;
   launch.parameters = reinterpret_cast<const uint8_t*>(parameters.data());
-  std::vector<Count> counts;
   try {
-    machine.Run(launch, &counts);
+    machine.Run(launch);
   } catch (const Fault&) {
     copy_back();
     throw;
@@ -86,11 +83,10 @@ void Run(const char* ptx, const char* entry, uint32_t blocks, uint32_t threads,
 }  // namespace l3::ptx
 
 int l3_ptx_run(const char* ptx, const char* entry, uint32_t blocks, uint32_t threads,
-               uint32_t shared_bytes, void* const* buffers, const size_t* sizes,
-               const int* undefined, int buffer_count, char* error, size_t error_size) {
+               uint32_t shared_bytes, void* const* buffers, const size_t* sizes, int buffer_count,
+               char* error, size_t error_size) {
   try {
-    l3::ptx::Run(ptx, entry, blocks, threads, shared_bytes, buffers, sizes, undefined,
-                 buffer_count);
+    l3::ptx::Run(ptx, entry, blocks, threads, shared_bytes, buffers, sizes, buffer_count);
     if (error != nullptr && error_size != 0) error[0] = '\0';
     return 0;
   } catch (const std::exception& fault) {

@@ -57,7 +57,7 @@ void* Runtime::Allocate(size_t bytes, bool of_device) {
                                   Allocation{{storage, std::free}, data, bytes});
   if (of_device) {
     device_bytes_ += bytes;
-    memory_.Add(data, bytes, false);
+    memory_.Add(data, bytes);
   }
   return data;
 }
@@ -110,34 +110,6 @@ bool Runtime::DestroyHandle(void* handle) {
   if (found == handles_.end()) return false;
   handles_.erase(found);
   return true;
-}
-
-// Copies.
-
-void Runtime::Copy(void* to, const void* from, size_t bytes) {
-  std::memcpy(to, from, bytes);
-  Block* target = memory_.Find(reinterpret_cast<uint64_t>(to));
-  Block* source = memory_.Find(reinterpret_cast<uint64_t>(from));
-  const uint8_t* undefined =
-      source != nullptr ? source->undefined(reinterpret_cast<uint64_t>(from) - source->base())
-                        : nullptr;
-  if (target != nullptr) {
-    uint8_t* place = target->undefined(reinterpret_cast<uint64_t>(to) - target->base());
-    if (undefined != nullptr) {
-      std::memcpy(place, undefined, bytes);
-    } else {
-      std::memset(place, 0, bytes);
-    }
-  } else if (undefined != nullptr && options_.checks &&
-             std::any_of(undefined, undefined + bytes, [](uint8_t b) { return b != 0; })) {
-    findings_.Add("l3_cudart", "a copy to the host of what nobody has written", "");
-  }
-}
-
-void Runtime::Fill(void* to, int value, size_t bytes) {
-  Block* block = memory_.Find(reinterpret_cast<uint64_t>(to));
-  std::memset(to, value, bytes);
-  std::memset(block->undefined(reinterpret_cast<uint64_t>(to) - block->base()), 0, bytes);
 }
 
 // Kernels.
@@ -200,22 +172,20 @@ const Kernel* Runtime::FindKernel(const void* host) {
   const auto function = functions_.find(host);
   if (function == functions_.end()) return nullptr;
   const auto& [unit, name] = function->second;
-  Loaded& loaded = kernels_[name];
-  if (loaded.kernel != nullptr) return loaded.kernel.get();
+  std::unique_ptr<Kernel>& kernel = kernels_[name];
+  if (kernel != nullptr) return kernel.get();
   LoadFiles();
   try {
-    for (size_t i = 0; i < file_count_ && loaded.kernel == nullptr; ++i) {
-      loaded.module = modules_[i].get();
-      loaded.kernel = LinkKernel(*loaded.module, name);
+    for (size_t i = 0; i < file_count_ && kernel == nullptr; ++i) {
+      kernel = LinkKernel(*modules_[i], name);
     }
-    if (loaded.kernel == nullptr) loaded.module = LoadUnit(unit);
-    if (loaded.kernel == nullptr && loaded.module != nullptr) {
-      loaded.kernel = LinkKernel(*loaded.module, name);
-    }
+    if (kernel != nullptr) return kernel.get();
+    const Module* module = LoadUnit(unit);
+    if (module != nullptr) kernel = LinkKernel(*module, name);
   } catch (const Fault& fault) {
     Die(fault.what());
   }
-  return loaded.kernel.get();
+  return kernel.get();
 }
 
 void Runtime::RunLaunch(Launch launch, void** arguments) {
@@ -229,7 +199,7 @@ void Runtime::RunLaunch(Launch launch, void** arguments) {
   launch.parameters = parameters.data();
   launch.number = launches_;
   try {
-    machine_->Run(launch, &kernels_.at(body.name).counts);
+    machine_->Run(launch);
   } catch (const Fault& fault) {
     fault_ = fault.what();
     findings_.Add("l3_cudart", fault_, "");
@@ -247,35 +217,8 @@ bool Runtime::Finish() {
     }
   }
   for (const std::string& line : findings_.Lines()) std::fprintf(stderr, "%s\n", line.c_str());
-  for (const bool of_traffic : {false, true}) {
-    const std::string path = Environment(of_traffic ? "L3_PTX_TRAFFIC" : "L3_PTX_COUNTS");
-    if (!path.empty()) WriteCounts(path.c_str(), of_traffic);
-  }
   std::fflush(nullptr);
   return findings_.empty();
-}
-
-void Runtime::WriteCounts(const char* path, bool of_traffic) const {
-  std::ofstream out(path);
-  for (const auto& entry : kernels_) {
-    const Loaded& loaded = entry.second;
-    if (loaded.kernel == nullptr) continue;
-    out << "kernel " << loaded.kernel->body.name << "\n";
-    const std::vector<Instruction>& code = loaded.kernel->body.code;
-    for (size_t i = 0; i < code.size(); ++i) {
-      const Instruction& in = code[i];
-      const Count count = i < loaded.counts.size() ? loaded.counts[i] : Count();
-      if (of_traffic) {
-        if (count.wavefronts == 0) continue;
-        out << in.line << " " << count.wavefronts << " " << count.sectors << "\n";
-        continue;
-      }
-      const std::vector<std::string>& files = loaded.module->source_files;
-      const std::string file = in.source_file < files.size() ? files[in.source_file] : "";
-      out << in.line << " " << in.operation->name << " " << count.warps << " " << count.lanes << " "
-          << count.skipped << " " << in.source_line << " " << file << "\n";
-    }
-  }
 }
 
 }  // namespace l3::ptx

@@ -38,9 +38,6 @@ class Runtime {
   bool HasHandle(void* handle) const;
   bool DestroyHandle(void* handle);
 
-  void Copy(void* to, const void* from, size_t bytes);
-  void Fill(void* to, int value, size_t bytes);
-
   // Kernels. Returns what names the unit.
   void* Register(const void* fatbin_wrapper);
   void RegisterFunction(const void* unit, const void* host, const char* name);
@@ -50,7 +47,7 @@ class Runtime {
   void RunLaunch(Launch launch, void** arguments);
   std::map<const void*, size_t> dynamic_shared;  // that a kernel was allowed
 
-  // Findings to stderr, counts to L3_PTX_COUNTS and L3_PTX_TRAFFIC. Returns whether all was well.
+  // Findings to stderr. Returns whether all was well.
   bool Finish();
   const Findings& findings() const { return findings_; }
 
@@ -65,18 +62,12 @@ class Runtime {
     const void* fatbin;
     const Module* module;
   };
-  struct Loaded {
-    const Module* module = nullptr;
-    std::unique_ptr<Kernel> kernel;
-    std::vector<Count> counts;  // by instruction
-  };
 
   Runtime();
   const Allocation* Find(const void* place, bool of_device) const;
   const Module* Load(const std::string& file, const std::string& text);
   void LoadFiles();
   const Module* LoadUnit(size_t number);
-  void WriteCounts(const char* path, bool of_traffic) const;
 
   Options options_;
   Memory memory_;
@@ -91,7 +82,7 @@ class Runtime {
   std::vector<std::unique_ptr<Module>> modules_;  // those of files first
   size_t file_count_ = 0;
   bool has_loaded_files_ = false;
-  std::map<std::string, Loaded> kernels_;  // by name
+  std::map<std::string, std::unique_ptr<Kernel>> kernels_;  // by name
   uint32_t launches_ = 0;
   std::unique_ptr<Machine> machine_;
 };

@@ -19,10 +19,8 @@ struct Warp {
   // first value. Pages that no instruction uses take no memory.
   using Values = std::unique_ptr<uint32_t[], void (*)(void*)>;
   Values values = {nullptr, std::free};
-  // Lanes of a slot with bits that nobody has written; `partly` of them where `unknown` says which.
-  std::vector<uint32_t> dirty, partly;
-  Values unknown = {nullptr, std::free};
-  std::vector<uint8_t> frame, frame_undefined;  // lane by lane
+  uint32_t slots = 0;
+  std::vector<uint8_t> frame;            // lane by lane
   std::array<uint32_t, kLanes> at = {};         // instruction
   std::array<uint32_t, kLanes> depth = {};
   std::array<std::array<uint32_t, kMaxCallDepth>, kLanes> calls = {};  // instruction of the call
@@ -34,11 +32,10 @@ struct Warp {
   // Barriers of the warp so far, and those before the block's last one.
   uint32_t epoch = 1, barrier_epoch = 0;
 
-  void MakeRoom(uint32_t slots) {
-    for (Values* one : {&values, &unknown}) {
-      one->reset(static_cast<uint32_t*>(std::calloc(size_t{slots} * kLanes, sizeof(uint32_t))));
-      if (*one == nullptr) throw std::bad_alloc();
-    }
+  void MakeRoom(uint32_t count) {
+    values.reset(static_cast<uint32_t*>(std::calloc(size_t{count} * kLanes, sizeof(uint32_t))));
+    if (values == nullptr) throw std::bad_alloc();
+    slots = count;
   }
 
   uint32_t* Narrow(uint32_t slot) { return &values[size_t{slot} * kLanes]; }
@@ -64,37 +61,13 @@ struct Warp {
       Narrow(slot)[lane] = static_cast<uint32_t>(value);
     }
   }
-  bool IsDirty(uint32_t slot, uint32_t lane) const { return (dirty[slot] >> lane & 1) != 0; }
-  // Bits that nobody has written.
-  uint64_t Unknown(uint32_t slot, bool wide, uint32_t lane) const {
-    if (!IsDirty(slot, lane)) return 0;
-    const uint64_t all = wide ? ~uint64_t{0} : 0xFFFFFFFF;
-    if ((partly[slot] >> lane & 1) == 0) return all;
-    const uint32_t* place = &unknown[size_t{slot} * kLanes];
-    return wide ? reinterpret_cast<const uint64_t*>(place)[lane] : place[lane];
-  }
-  void SetUnknown(uint32_t slot, bool wide, uint32_t lane, uint64_t bits) {
-    const uint32_t bit = 1u << lane;
-    if (bits == 0) {
-      dirty[slot] &= ~bit;
-      return;
-    }
-    dirty[slot] |= bit;
-    partly[slot] |= bit;
-    uint32_t* place = &unknown[size_t{slot} * kLanes];
-    if (wide) {
-      reinterpret_cast<uint64_t*>(place)[lane] = bits;
-    } else {
-      place[lane] = static_cast<uint32_t>(bits);
-    }
-  }
 };
 
 struct BlockState {
   uint32_t number = 0;
   uint32_t first_thread = 0;  // of the launch
   uint32_t barriers = 1;
-  std::vector<uint8_t> shared, shared_undefined;
+  std::vector<uint8_t> shared;
   std::vector<Stamp> shared_written, shared_read;
 };
 
