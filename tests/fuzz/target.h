@@ -8,7 +8,6 @@
 #include <string>
 
 #include "fuzz/fuzz_targets.h"
-#include "fuzz/large_blocks.h"
 
 namespace l3::fuzz {
 
