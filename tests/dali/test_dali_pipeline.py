@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,25 +58,29 @@ def mixed(pairs: Sequence[Pair], every: int = 2) -> Column:
     return [pair.png if i % every == 0 else pair.l3 for i, pair in enumerate(pairs)]
 
 
-def decode_mixed(samples: Column, device: str, **arguments: Any) -> list[Array]:
-    """What `l3dali.pipeline.decode` gives."""
+def decode(encoded: Any, **arguments: Any) -> Any:
+    """`l3dali.pipeline.decode`, which needs the operators."""
     import l3dali.pipeline
 
-    def define(encoded: Any) -> Any:
-        return l3dali.pipeline.decode(encoded, device=device, **arguments)
+    return l3dali.pipeline.decode(encoded, **arguments)
 
-    return run(define, device, {"encoded": samples})[0]
+
+def decode_mixed(samples: Column, device: str, **arguments: Any) -> list[Array]:
+    """What `l3dali.pipeline.decode` gives."""
+    return run(lambda e: decode(e, device=device, **arguments), device, {"e": samples})[0]
 
 
 def decode_alone(samples: Column, device: str, **arguments: Any) -> list[Array]:
-    """What a pipeline of one format each gives."""
-    decoded: list[Array] = []
-    for sample in samples:
-        is_l3 = bytes(sample[1:3]) == b"L3"
-        operator = fn.l3.decode if is_l3 else fn.decoders.image
-        one = run(lambda e, o=operator: o(e, device=device, **arguments), device, {"e": [sample]})
-        decoded += one[0]
-    return decoded
+    """What a pipeline of each sample gives."""
+    fixed = tuple(({"output_type": types.RGB, "dtype": types.UINT8} | arguments).items())
+    return [decode_one(sample.tobytes(), device, fixed) for sample in samples]
+
+
+@functools.cache
+def decode_one(data: bytes, device: str, arguments: tuple[tuple[str, Any], ...]) -> Array:
+    operator = fn.l3.decode if data[1:3] == b"L3" else fn.decoders.image
+    sample = {"e": [as_sample(data)]}
+    return run(lambda e: operator(e, device=device, **dict(arguments)), device, sample)[0][0]
 
 
 @pytest.fixture
@@ -87,8 +92,14 @@ def cores_for_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(l3dali.pipeline, "_upload", lambda images: images)
 
 
-def on_cores(define: Any, batch_size: int, **options: Any) -> Any:
-    return pipeline(define, "cpu", batch_size, **options)
+def on_cores(samples: Column, share: Any, **options: Any) -> Any:
+    """A pipeline that shares samples between the GPU, which cores stand for, and cores."""
+    return pipeline(
+        lambda: decode(source(samples), device="mixed", cpu_share=share),
+        "cpu",
+        len(samples),
+        **options,
+    )
 
 
 # Pixels.
@@ -127,7 +138,7 @@ def test_arguments_reach_both_decoders(
     pairs: list[Pair], device: str, arguments: dict[str, Any]
 ) -> None:
     samples = mixed(pairs)
-    want = decode_alone(samples, device, output_type=types.RGB, dtype=types.UINT8, **arguments)
+    want = decode_alone(samples, device, **arguments)
     assert_same(decode_mixed(samples, device, **arguments), want)
 
 
@@ -183,14 +194,7 @@ def test_every_format_and_every_mode(device: str) -> None:
         samples.append(as_sample(foreign(make_image(rng, (40 + n, 61, 3)))[name]))
         coding = l3dali.CODINGS[n % len(l3dali.CODINGS)]
         samples.append(as_sample(l3dali.encode(make_image(rng, (33, 50 + n, 3)), coding=coding)))
-    want = decode_alone(samples, device, output_type=types.RGB, dtype=types.UINT8)
-    assert_same(decode_mixed(samples, device), want)
-
-
-@pytest.mark.parametrize("kind", ["png", "l3"])
-def test_batches_of_one_format(pairs: list[Pair], device: str, kind: str) -> None:
-    samples = [getattr(pair, kind) for pair in pairs]
-    want = decode_alone(samples, device, output_type=types.RGB, dtype=types.UINT8)
+    want = decode_alone(samples, device)
     assert_same(decode_mixed(samples, device), want)
 
 
@@ -200,8 +204,6 @@ def test_batches_of_one_format(pairs: list[Pair], device: str, kind: str) -> Non
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_batches_that_change(pairs: list[Pair], device: str, executor: str) -> None:
     """In size and in what they hold: all of a format, one of each, a single file."""
-    import l3dali.pipeline
-
     columns = [
         mixed(pairs),
         [pair.l3 for pair in pairs[:3]],
@@ -214,11 +216,11 @@ def test_batches_that_change(pairs: list[Pair], device: str, executor: str) -> N
 
     def define() -> Any:
         encoded = fn.external_source(lambda: next(batches), batch=True)
-        return l3dali.pipeline.decode(encoded, device=device)
+        return decode(encoded, device=device)
 
     pipe = pipeline(define, device, len(pairs), **EXECUTORS[executor])
     for column in columns:
-        want = decode_alone(column, device, output_type=types.RGB, dtype=types.UINT8)
+        want = decode_alone(column, device)
         assert_same(unpack(pipe.run()[0]), want)
 
 
@@ -240,7 +242,6 @@ def test_shuffled_shards_and_checkpoints(
     folders: tuple[list[str], list[str]], device: str, executor: str
 ) -> None:
     """The order, epoch after epoch and after a restart, is that of the pipeline before."""
-    import l3dali.pipeline
 
     def make(mix: bool, shard: int, checkpoint: Any = None) -> Any:
         def define() -> Any:
@@ -248,7 +249,7 @@ def test_shuffled_shards_and_checkpoints(
                 files=folders[mix], shuffle_after_epoch=True, num_shards=2, shard_id=shard
             )
             if mix:
-                return l3dali.pipeline.decode(encoded, device=device), labels
+                return decode(encoded, device=device), labels
             return fn.decoders.image(encoded, device=device), labels
 
         return pipeline(
@@ -268,8 +269,6 @@ def test_shuffled_shards_and_checkpoints(
 @pytest.mark.parametrize("with_conditionals", [False, True])
 def test_pipeline_def(pairs: list[Pair], device: str, with_conditionals: bool) -> None:
     """In a function with conditionals of its own too, inside of one and outside."""
-    import l3dali.pipeline
-
     samples = mixed(pairs)
     flags = [np.array(i % 3 == 0) for i in range(len(samples))]
     options = {
@@ -282,21 +281,19 @@ def test_pipeline_def(pairs: list[Pair], device: str, with_conditionals: bool) -
     @pipeline_def(**options)
     def plain() -> Any:
         encoded = source(samples)
-        return l3dali.pipeline.decode(encoded, device=device)
+        return decode(encoded, device=device)
 
     @pipeline_def(**options)
     def branching() -> Any:
         encoded = source(samples)
         turn = fn.external_source(lambda: flags, batch=True)
         if turn:
-            images = fn.flip(
-                l3dali.pipeline.decode(encoded, device=device), horizontal=0, vertical=1
-            )
+            images = fn.flip(decode(encoded, device=device), horizontal=0, vertical=1)
         else:
-            images = l3dali.pipeline.decode(encoded, device=device)
+            images = decode(encoded, device=device)
         return images
 
-    want = decode_alone(samples, device, output_type=types.RGB, dtype=types.UINT8)
+    want = decode_alone(samples, device)
     assert_same(unpack(plain().run()[0]), want)
     if with_conditionals:
         turned = [w[::-1] if flag else w for w, flag in zip(want, flags, strict=True)]
@@ -304,18 +301,16 @@ def test_pipeline_def(pairs: list[Pair], device: str, with_conditionals: bool) -
 
 
 def test_several_pipelines_and_several_readers(pairs: list[Pair], device: str) -> None:
-    import l3dali.pipeline
-
     samples = [mixed(pairs), mixed(pairs, 3)]
 
     def define() -> Any:
-        return [l3dali.pipeline.decode(source(column), device=device) for column in samples]
+        return [decode(source(column), device=device) for column in samples]
 
     pipes = [pipeline(define, device, len(pairs)) for _ in range(2)]
     for _ in range(2):
         for pipe in pipes:
             for got, column in zip(pipe.run(), samples, strict=True):
-                want = decode_alone(column, device, output_type=types.RGB, dtype=types.UINT8)
+                want = decode_alone(column, device)
                 assert_same(unpack(got), want)
 
 
@@ -350,35 +345,26 @@ def test_split_and_merge_copy_nothing(pairs: list[Pair]) -> None:
 @pytest.mark.usefixtures("cores_for_gpu")
 @pytest.mark.parametrize("share", SHARES)
 def test_share_changes_no_pixel(pairs: list[Pair], share: float | None) -> None:
-    import l3dali.pipeline
-
     samples = mixed(pairs)
-
-    def define() -> Any:
-        encoded = source(samples)
-        return l3dali.pipeline.decode(encoded, device="mixed", cpu_share=share)
-
-    got = unpack(on_cores(define, len(samples)).run()[0])
-    want = decode_alone(samples, "cpu", output_type=types.RGB, dtype=types.UINT8)
-    assert_same(got, want)
+    got = unpack(on_cores(samples, share).run()[0])
+    assert_same(got, decode_alone(samples, "cpu"))
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("share", [*SHARES, "auto"])
 def test_share_changes_no_pixel_of_a_gpu(pairs: list[Pair], share: Any) -> None:
     samples = mixed(pairs)
-    want = decode_alone(samples, "mixed", output_type=types.RGB, dtype=types.UINT8)
+    want = decode_alone(samples, "mixed")
     assert_same(decode_mixed(samples, "mixed", cpu_share=share), want)
 
 
 @pytest.mark.parametrize("share", SHARES)
 def test_graph_of_a_gpu_pipeline(share: float | None) -> None:
     """It can be put together where no GPU is; only running it needs one."""
-    import l3dali.pipeline
 
     def define() -> Any:
         encoded, _ = fn.readers.file(files=["a"])
-        images = l3dali.pipeline.decode(encoded, device="mixed", cpu_share=share)
+        images = decode(encoded, device="mixed", cpu_share=share)
         assert images.device == "gpu"
         return images
 
@@ -388,8 +374,6 @@ def test_graph_of_a_gpu_pipeline(share: float | None) -> None:
 @pytest.mark.usefixtures("cores_for_gpu")
 def test_share_may_come_from_an_operator(pairs: list[Pair]) -> None:
     """And change from batch to batch."""
-    import l3dali.pipeline
-
     samples = mixed(pairs)
     shares = iter([0.0, 0.25, 1.0] * 3)
 
@@ -398,10 +382,10 @@ def test_share_may_come_from_an_operator(pairs: list[Pair]) -> None:
         share = fn.external_source(
             lambda: np.full(len(samples), next(shares), np.float32), batch=True
         )
-        return l3dali.pipeline.decode(encoded, device="mixed", cpu_share=share)
+        return decode(encoded, device="mixed", cpu_share=share)
 
-    want = decode_alone(samples, "cpu", output_type=types.RGB, dtype=types.UINT8)
-    pipe = on_cores(define, len(samples))
+    want = decode_alone(samples, "cpu")
+    pipe = pipeline(define, "cpu", len(samples))
     for _ in range(3):
         assert_same(unpack(pipe.run()[0]), want)
 
@@ -421,12 +405,8 @@ def test_balancer_is_asked_for_each_batch(pairs: list[Pair], executor: str) -> N
             self.share = len(seen) % 4 / 4
             return self.share
 
-    def define() -> Any:
-        encoded = source(samples)
-        return l3dali.pipeline.decode(encoded, device="mixed", cpu_share=Watched())
-
-    want = decode_alone(samples, "cpu", output_type=types.RGB, dtype=types.UINT8)
-    pipe = on_cores(define, len(samples), **EXECUTORS[executor])
+    want = decode_alone(samples, "cpu")
+    pipe = on_cores(samples, Watched(), **EXECUTORS[executor])
     for _ in range(12):
         assert_same(unpack(pipe.run()[0]), want)
     assert len(seen) >= 12
@@ -443,13 +423,8 @@ def test_auto_gives_cores_nothing_where_only_they_are_slow(pairs: list[Pair]) ->
     import l3dali.pipeline
 
     balancer = l3dali.pipeline.Balancer(0.5)
-    samples = mixed(pairs)
-
-    def define() -> Any:
-        encoded = source(samples)
-        return l3dali.pipeline.decode(encoded, device="mixed", cpu_share=balancer)
-
-    pipe = on_cores(define, len(samples))
+    samples = mixed(pairs[:4])
+    pipe = on_cores(samples, balancer)
     for _ in range(200):
         pipe.run()
     assert balancer.share == 0
@@ -458,14 +433,13 @@ def test_auto_gives_cores_nothing_where_only_they_are_slow(pairs: list[Pair]) ->
 @pytest.mark.usefixtures("cores_for_gpu")
 def test_checkpoint_of_a_pipeline_that_balances(folders: tuple[list[str], list[str]]) -> None:
     """The share begins anew; what is decoded does not depend on it."""
-    import l3dali.pipeline
 
     def make(checkpoint: Any = None) -> Any:
         def define() -> Any:
             encoded, labels = fn.readers.file(files=folders[1], shuffle_after_epoch=True)
-            return l3dali.pipeline.decode(encoded, device="mixed", cpu_share="auto"), labels
+            return decode(encoded, device="mixed", cpu_share="auto"), labels
 
-        return on_cores(define, 4, enable_checkpointing=True, checkpoint=checkpoint)
+        return pipeline(define, "cpu", 4, enable_checkpointing=True, checkpoint=checkpoint)
 
     pipe = make()
     for _ in range(5):
@@ -544,15 +518,13 @@ def test_recognize(data: bytes, is_l3: bool) -> None:
 def test_bad_files_are_named(
     data: bytes, message: str, pairs: list[Pair], device: str, tmp_path: Path
 ) -> None:
-    import l3dali.pipeline
-
     names = ["a.png", "b.l3", "bad"]
     for name, content in zip(names, [pairs[0].png, pairs[1].l3, as_sample(data)], strict=True):
         (tmp_path / name).write_bytes(content.tobytes())
 
     def define() -> Any:
         encoded, _ = fn.readers.file(files=[str(tmp_path / name) for name in names])
-        return l3dali.pipeline.decode(encoded, device=device)
+        return decode(encoded, device=device)
 
     with pytest.raises(RuntimeError, match=rf"bad\).*{message}"):
         pipeline(define, device, 3).run()
@@ -570,26 +542,19 @@ def test_errors_count_in_the_whole_batch(pairs: list[Pair], device: str) -> None
 def test_errors_count_in_the_whole_batch_with_a_share(
     pairs: list[Pair], share: float | None
 ) -> None:
-    import l3dali.pipeline
-
     damaged = as_sample(pairs[1].l3.tobytes()[:-9])
     samples = [pairs[i].l3 if i % 3 else pairs[i].png for i in range(9)]
     samples[7] = damaged
 
-    def define() -> Any:
-        return l3dali.pipeline.decode(source(samples), device="mixed", cpu_share=share)
-
     with pytest.raises(RuntimeError, match="failed at sample 7:"):
-        on_cores(define, len(samples)).run()
+        on_cores(samples, share).run()
 
 
 def test_a_name(pairs: list[Pair], device: str) -> None:
-    import l3dali.pipeline
-
     names = []
 
     def define(encoded: Any) -> Any:
-        images = l3dali.pipeline.decode(encoded, device=device, name="images")
+        images = decode(encoded, device=device, name="images")
         names.append(images.name)
         return images
 
@@ -635,31 +600,25 @@ def test_damaged_file_of_another_format(pairs: list[Pair], device: str) -> None:
 def test_arguments_that_make_no_sense(
     arguments: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    import l3dali.pipeline
-
     def define() -> Any:
         encoded, _ = fn.readers.file(files=["a"])
-        return l3dali.pipeline.decode(encoded, **arguments)
+        return decode(encoded, **arguments)
 
     with pytest.raises(error, match=message):
         pipeline(define, "cpu", 3)
 
 
 def test_auto_outside_of_a_pipeline() -> None:
-    import l3dali.pipeline
-
     encoded, _ = fn.readers.file(files=["a"])
     with pytest.raises(ValueError, match="needs the size of batches"):
-        l3dali.pipeline.decode(encoded, device="mixed", cpu_share="auto")
+        decode(encoded, device="mixed", cpu_share="auto")
 
 
 def test_dali_without_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    import l3dali.pipeline
-
     monkeypatch.delattr(fn._conditional, "split")
     encoded, _ = fn.readers.file(files=["a"])
     with pytest.raises(RuntimeError, match=r"fn\._conditional\.split.*enable_conditionals"):
-        l3dali.pipeline.decode(encoded)
+        decode(encoded)
 
 
 def test_advice_without_split_works(pairs: list[Pair], device: str) -> None:
@@ -685,15 +644,13 @@ def test_advice_without_split_works(pairs: list[Pair], device: str) -> None:
 def test_files_that_the_reader_passes_over_are_told_of(
     tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
-    import l3dali.pipeline
-
     image = make_image(np.random.default_rng(1), (20, 31, 3))
     (tmp_path / "set" / "cats").mkdir(parents=True)
     (tmp_path / "set" / "cats" / "a.png").write_bytes(imagecodecs.png_encode(image))
 
     @pipeline_def(batch_size=1, num_threads=1, device_id=None)
     def decoded(reader: dict[str, Any]) -> Any:
-        return l3dali.pipeline.decode(fn.readers.file(**reader)[0])
+        return decode(fn.readers.file(**reader)[0])
 
     root = str(tmp_path / "set")
     decoded({"file_root": root}).build()

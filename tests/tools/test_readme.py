@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import subprocess
@@ -16,7 +15,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 SECTION = README[README.index("## First batch") : README.index("## Data sets")]
-RESULTS = sorted((ROOT / "benchmarks" / "results").rglob("*.json"))
 
 
 def _blocks(language: str) -> list[str]:
@@ -136,35 +134,3 @@ def test_tables_are_what_was_measured() -> None:
     tool = ROOT / "tools" / "fill_readme.py"
     done = subprocess.run([sys.executable, tool, "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr or f"run python {tool.relative_to(ROOT)}"
-
-
-def test_sizes_agree_among_the_results() -> None:
-    """Those of size.py and of cpu.py are of one encoder."""
-    sizes, speeds = (
-        json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
-        for name in ("size", "speed")
-    )
-    both = (sizes.keys() & speeds.keys()) - {"made", "load"}
-    assert "photo/kodak" in both
-    for name in both:
-        for codec, total in speeds[name].items():
-            if codec != "JXL e1":  # whose bytes depend on the processor: 0.05 % here
-                assert total["bytes"] == sizes[name][codec], (name, codec)
-
-
-def test_results_are_found() -> None:
-    assert len(RESULTS) >= 6
-
-
-@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
-def test_results_name_their_origin(path: Path) -> None:
-    if (path.parent / "host.json").exists():  # written by programs of C++; the host stands there
-        path = path.parent / "host.json"
-    result = json.loads(path.read_text())
-    made = result["made"]
-    assert re.fullmatch(r"[0-9a-f]{7,}", made["commit"])
-    assert made["machine"]
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d", made["date"])
-    page = path.with_suffix(".md")
-    if page.exists():
-        assert f"Code of commit {made['commit']}." in page.read_text()
