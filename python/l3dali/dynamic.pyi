@@ -51,7 +51,7 @@ class _Decode(_Image, total=False):
 
 @overload
 def decode(encoded: Batch, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_Decode]) -> Batch:
-    """Decodes lossless L3 images."""
+    """Decodes L3 images."""
 @overload
 def decode(encoded: Batch, /, *, return_status: Literal[True], **arguments: Unpack[_Decode]) -> tuple[Batch, Batch]: ...
 @overload
@@ -71,7 +71,7 @@ class _DecodeCrop(_Image, total=False):
 
 @overload
 def decode_crop(encoded: Batch, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeCrop]) -> Batch:
-    """Decodes a window of lossless L3 images, given by its size and its place."""
+    """Decodes a crop of each L3 image, given by its size and its place."""
 @overload
 def decode_crop(encoded: Batch, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeCrop]) -> tuple[Batch, Batch]: ...
 @overload
@@ -100,7 +100,7 @@ class _DecodeCropMirrorNormalize(_Decoder, total=False):
 
 @overload
 def decode_crop_mirror_normalize(encoded: Batch, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeCropMirrorNormalize]) -> Batch:
-    """Decodes lossless L3 images, crops, mirrors and normalizes them in one pass."""
+    """Decodes, crops, mirrors and normalizes L3 images in one pass."""
 @overload
 def decode_crop_mirror_normalize(encoded: Batch, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeCropMirrorNormalize]) -> tuple[Batch, Batch]: ...
 @overload
@@ -116,7 +116,7 @@ class _DecodeRandomCrop(_Image, total=False):
 
 @overload
 def decode_random_crop(encoded: Batch, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeRandomCrop]) -> Batch:
-    """Decodes a random window of lossless L3 images."""
+    """Decodes a random crop of each L3 image."""
 @overload
 def decode_random_crop(encoded: Batch, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeRandomCrop]) -> tuple[Batch, Batch]: ...
 @overload
@@ -138,7 +138,7 @@ class _DecodeSlice(_Image, total=False):
 
 @overload
 def decode_slice(encoded: Batch, anchor: TensorLike | Batch | None = None, _shape: TensorLike | Batch | None = None, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeSlice]) -> Batch:
-    """Decodes a window of lossless L3 images, given by its bounds."""
+    """Decodes a crop of each L3 image, given by its bounds."""
 @overload
 def decode_slice(encoded: Batch, anchor: TensorLike | Batch | None = None, _shape: TensorLike | Batch | None = None, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeSlice]) -> tuple[Batch, Batch]: ...
 @overload
@@ -166,7 +166,7 @@ class _DecodeWindows(_Decoder, total=False):
 
 @overload
 def decode_windows(encoded: Batch, anchors: TensorLike | Batch | None = None, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeWindows]) -> Batch:
-    """Decodes many windows of each lossless L3 image, all of one size, in one tensor."""
+    """Decodes many windows of each L3 image, all of one size, to one tensor."""
 @overload
 def decode_windows(encoded: Batch, anchors: TensorLike | Batch | None = None, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeWindows]) -> tuple[Batch, Batch]: ...
 @overload
@@ -181,7 +181,7 @@ class _PeekShape(_Operator, total=False):
 
 @overload
 def peek_shape(encoded: Batch, /, **arguments: Unpack[_PeekShape]) -> Batch:
-    """Gives the shape, HWC, that `fn.l3.decode` gives an L3 image, from the header of the file alone."""
+    """Returns the shape, HWC, of the output of `fn.l3.decode`, from the header of the file alone."""
 @overload
 def peek_shape(encoded: TensorLike, /, **arguments: Unpack[_PeekShape]) -> Tensor: ...
 
@@ -199,6 +199,6 @@ class _Recognize(_Operator, total=False):
 
 @overload
 def recognize(encoded: Batch, /, **arguments: Unpack[_Recognize]) -> Batch:
-    """Says whether a sample is an L3 file, from its first bytes alone."""
+    """Returns whether a sample is an L3 file, from its first bytes alone."""
 @overload
 def recognize(encoded: TensorLike, /, **arguments: Unpack[_Recognize]) -> Tensor: ...

@@ -47,7 +47,7 @@ class _Decode(_Image, total=False):
 
 @overload
 def decode(encoded: DataNode, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_Decode]) -> DataNode:
-    """Decodes lossless L3 images."""
+    """Decodes L3 images."""
 @overload
 def decode(encoded: DataNode, /, *, return_status: Literal[True], **arguments: Unpack[_Decode]) -> list[DataNode]: ...
 
@@ -64,7 +64,7 @@ class _DecodeCrop(_Image, total=False):
 
 @overload
 def decode_crop(encoded: DataNode, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeCrop]) -> DataNode:
-    """Decodes a window of lossless L3 images, given by its size and its place."""
+    """Decodes a crop of each L3 image, given by its size and its place."""
 @overload
 def decode_crop(encoded: DataNode, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeCrop]) -> list[DataNode]: ...
 
@@ -90,7 +90,7 @@ class _DecodeCropMirrorNormalize(_Decoder, total=False):
 
 @overload
 def decode_crop_mirror_normalize(encoded: DataNode, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeCropMirrorNormalize]) -> DataNode:
-    """Decodes lossless L3 images, crops, mirrors and normalizes them in one pass."""
+    """Decodes, crops, mirrors and normalizes L3 images in one pass."""
 @overload
 def decode_crop_mirror_normalize(encoded: DataNode, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeCropMirrorNormalize]) -> list[DataNode]: ...
 
@@ -103,7 +103,7 @@ class _DecodeRandomCrop(_Image, total=False):
 
 @overload
 def decode_random_crop(encoded: DataNode, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeRandomCrop]) -> DataNode:
-    """Decodes a random window of lossless L3 images."""
+    """Decodes a random crop of each L3 image."""
 @overload
 def decode_random_crop(encoded: DataNode, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeRandomCrop]) -> list[DataNode]: ...
 
@@ -122,7 +122,7 @@ class _DecodeSlice(_Image, total=False):
 
 @overload
 def decode_slice(encoded: DataNode, anchor: DataNode | None = None, _shape: DataNode | None = None, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeSlice]) -> DataNode:
-    """Decodes a window of lossless L3 images, given by its bounds."""
+    """Decodes a crop of each L3 image, given by its bounds."""
 @overload
 def decode_slice(encoded: DataNode, anchor: DataNode | None = None, _shape: DataNode | None = None, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeSlice]) -> list[DataNode]: ...
 
@@ -147,7 +147,7 @@ class _DecodeWindows(_Decoder, total=False):
 
 @overload
 def decode_windows(encoded: DataNode, anchors: DataNode | None = None, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeWindows]) -> DataNode:
-    """Decodes many windows of each lossless L3 image, all of one size, in one tensor."""
+    """Decodes many windows of each L3 image, all of one size, to one tensor."""
 @overload
 def decode_windows(encoded: DataNode, anchors: DataNode | None = None, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeWindows]) -> list[DataNode]: ...
 
@@ -158,7 +158,7 @@ class _PeekShape(_Operator, total=False):
     image_type: DALIImageType
 
 def peek_shape(encoded: DataNode, /, **arguments: Unpack[_PeekShape]) -> DataNode:
-    """Gives the shape, HWC, that `fn.l3.decode` gives an L3 image, from the header of the file alone."""
+    """Returns the shape, HWC, of the output of `fn.l3.decode`, from the header of the file alone."""
 
 class _PickShare(_Operator, total=False):
     device: Literal["cpu"] | None
@@ -172,4 +172,4 @@ class _Recognize(_Operator, total=False):
     check_others: bool
 
 def recognize(encoded: DataNode, /, **arguments: Unpack[_Recognize]) -> DataNode:
-    """Says whether a sample is an L3 file, from its first bytes alone."""
+    """Returns whether a sample is an L3 file, from its first bytes alone."""

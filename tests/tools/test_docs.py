@@ -47,7 +47,9 @@ def test_reference_is_up_to_date() -> None:
 def test_each_argument_is_documented() -> None:
     """Independent of the tool: a section for each operator, with all arguments of its schema."""
     assert SECTIONS.keys() == {name for name in dir(fn.l3) if not name.startswith("_")}
+    shared = REFERENCE.read_text().partition("\n## Arguments of all decoders\n")[2]
     for name, text in SECTIONS.items():
+        text += shared if "#arguments-of-all-decoders" in text else ""
         schema = backend.GetSchema("l3__" + name.title().replace("_", ""))
         arguments = set(schema.GetArgumentNames()) - {"bytes_per_sample_hint", "preserve"}
         for argument in arguments:
