@@ -10,6 +10,7 @@
 #include "op/decode_variants.h"
 #include "op/mixed_backend.h"
 #include "op/peek_shape.h"
+#include "op/read_paths.h"
 #include "op/sorting.h"
 
 // DALI's macros name its types without their namespace.
@@ -303,6 +304,20 @@ DALI_SCHEMA(l3__PeekShape)
     .AddOptionalArg("image_type", "The ``output_type`` of the decoding operator.", DALI_ANY_DATA)
     .AddParent("PeekImageShape");
 
+DALI_SCHEMA(l3__Read)
+    .DocStr(R"code(Reads files whose paths are the input, as :meth:`nvidia.dali.fn.io.file.read`
+does. The pipeline's threads read, straight into the output.)code")
+    .NumInput(1)
+    .InputDox(0, "paths", "1D TensorList of uint8", "A path a sample, as its bytes.")
+    .NumOutput(1)
+    .OutputDType(0, DALI_UINT8)
+    .AddOptionalArg("lazy", R"code(Give a handle of each L3 file: a few KB that stand for it.
+
+The operators of ``fn.l3`` take handles as they take files, and read only the tiles that they decode.
+Other operators do not know handles. Files of other formats are read whole. A file must not change
+between reading and decoding; a change is an error, or as the decoder's ``on_error`` says.)code",
+                    false);
+
 DALI_SCHEMA(l3__Recognize)
     .DocStr(R"code(Returns whether a sample is an L3 file, from its first bytes alone.
 
@@ -348,6 +363,7 @@ DALI_REGISTER_OPERATOR(l3__DecodeCropMirrorNormalize,
 DALI_REGISTER_OPERATOR(l3__DecodeWindows, l3::DecodeWindows<l3::CpuBackend>, CPU);
 DALI_REGISTER_OPERATOR(l3__DecodeWindows, l3::DecodeWindows<l3::MixedBackend>, Mixed);
 DALI_REGISTER_OPERATOR(l3__PeekShape, l3::PeekShape, CPU);
+DALI_REGISTER_OPERATOR(l3__Read, l3::ReadPaths, CPU);
 DALI_REGISTER_OPERATOR(l3__Recognize, l3::Recognize, CPU);
 DALI_REGISTER_OPERATOR(l3__PickShare, l3::PickShare, CPU);
 

@@ -138,6 +138,9 @@ def load() -> None:
     from nvidia.dali import plugin_manager
 
     plugin_manager.load_library(str(library))
+    readers = library.with_name(library.name.replace("l3_dali-", "l3_dali_readers-"))
+    if readers.exists():  # Its parts of DALI change more often: a release may have none.
+        plugin_manager.load_library(str(readers))
 
 
 load()

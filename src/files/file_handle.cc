@@ -87,12 +87,14 @@ Status ParseHandle(const FileHandle& handle, ImageView* view) {
   return handle.bytes == FileBytes(*view) ? Status::kOk : Status::kCorruptHeader;
 }
 
+bool PayloadReader::Check() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (error_.empty() && !file_.is_open()) error_ = Open();
+  return error_.empty();
+}
+
 bool PayloadReader::Read(uint64_t begin, size_t bytes, void* to) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (error_.empty() && !file_.is_open()) error_ = Open();
-    if (!error_.empty()) return false;
-  }
+  if (!Check()) return false;
   const std::string error = file_.Read(handle_.offset + handle_.head_bytes + begin, bytes, to);
   if (error.empty()) return true;
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -111,6 +113,7 @@ std::string PayloadReader::Open() {
   const std::string error = file_.Open(handle_.path);
   if (!error.empty()) return error;
   if (!(file_.identity() == handle_.identity)) {
+    file_.Close();
     return std::string(handle_.path) + " changed since it was listed.";
   }
   file_.ExpectParts();

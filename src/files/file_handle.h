@@ -42,8 +42,10 @@ class PayloadReader {
   // The handle's bytes must outlive it.
   explicit PayloadReader(const FileHandle& handle) : handle_(handle) {}
 
-  // Reads bytes [begin, begin + bytes) of ImageView::payloads. The first call opens the file and
-  // compares it with the handle. Returns false if that or a read fails; error() then says why.
+  // Opens the file and compares it with the handle. Returns false if that fails; error() then says
+  // why.
+  bool Check();
+  // Reads bytes [begin, begin + bytes) of ImageView::payloads; the first call is Check(), too.
   bool Read(uint64_t begin, size_t bytes, void* to);
   // To be called after the last read, so that a batch takes few descriptors; not during a read.
   void Close();

@@ -24,7 +24,23 @@ std::string Explain(const std::string& path, const char* what, int error) {
   return path + " cannot be " + what + ": " + std::generic_category().message(error) + ".";
 }
 
+std::string Identify(const char* path, const struct stat& status, FileIdentity* identity) {
+  if (!S_ISREG(status.st_mode)) {
+    return std::string(path) + " cannot be read: it is not a regular file.";
+  }
+  *identity = {static_cast<uint64_t>(status.st_dev), static_cast<uint64_t>(status.st_ino),
+               static_cast<uint64_t>(status.st_size),
+               int64_t{status.st_mtim.tv_sec} * 1000000000 + status.st_mtim.tv_nsec};
+  return "";
+}
+
 }  // namespace
+
+std::string LookAt(const char* path, FileIdentity* identity) {
+  struct stat status;
+  if (::stat(path, &status) != 0) return Explain(path, "opened", errno);
+  return Identify(path, status, identity);
+}
 
 OpenFile::OpenFile(OpenFile&& other) noexcept { *this = std::move(other); }
 
@@ -43,11 +59,7 @@ std::string OpenFile::Open(const char* path) {
   if (fd_ < 0) return Explain(path_, "opened", errno);
   struct stat status;
   if (::fstat(fd_, &status) != 0) return Explain(path_, "opened", errno);
-  if (!S_ISREG(status.st_mode)) return path_ + " cannot be read: it is no regular file.";
-  identity_ = {static_cast<uint64_t>(status.st_dev), static_cast<uint64_t>(status.st_ino),
-               static_cast<uint64_t>(status.st_size),
-               int64_t{status.st_mtim.tv_sec} * 1000000000 + status.st_mtim.tv_nsec};
-  return "";
+  return Identify(path, status, &identity_);
 }
 
 void OpenFile::Close() {

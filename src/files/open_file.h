@@ -19,6 +19,10 @@ struct FileIdentity {
 };
 
 // Functions that can fail return what went wrong, a sentence with the path; empty if nothing did.
+
+// Says which regular file a path leads to.
+std::string LookAt(const char* path, FileIdentity* identity);
+
 class OpenFile {
  public:
   OpenFile() = default;

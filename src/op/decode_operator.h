@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "dali/pipeline/operator/checkpointing/stateless_operator.h"
 #include "dali/pipeline/operator/common.h"
 #include "dali/pipeline/operator/operator.h"
+#include "files/file_handle.h"
 #include "format/image_view.h"
 #include "format/partial_file.h"
 #include "op/decode_times.h"
@@ -192,6 +194,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
         window += plan.bytes;
       }
       jobs_.push_back({&sample.view, &sample.shares, plans, sample.plans.size(), sample.cached});
+      jobs_.back().reader = sample.reader.get();
       job_samples_.push_back(i);
     }
     const std::vector<DecodeResult> results = backend_.Decode(ws, job_samples_, &jobs_);
@@ -200,6 +203,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       if (status == Status::kOk) continue;
       Sample& sample = samples_[job_samples_[n]];
       sample.status = status;
+      if (ReportFile(input, job_samples_[n])) continue;
       failures_.Report(input, job_samples_[n], status,
                        dali::make_string(", tile ", tile, " of ", sample.view.info.tile_count()));
     }
@@ -229,6 +233,8 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   struct Sample {
     Status status;
     ImageView view;  // as far as ParseImage came; consistent if status is kOk
+    std::unique_ptr<PayloadReader> reader;  // of a handle; else null
+    uint64_t file_bytes;
     const CachedImage* cached;
     ImageInfo info;  // the file's, or what stands in for it
     Orientation orientation;
@@ -242,21 +248,33 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   void ReadBatch(const Input& input) {
     if (input.num_samples() != 0) EnforceEncoded(input);
     samples_.resize(input.num_samples());
-    const auto file_bytes = [&input](int i) {
-      return static_cast<size_t>(input.tensor_shape_span(i)[0]);
-    };
     backend_.ForEach(samples_.size(), [&](size_t n) {
       const int i = static_cast<int>(n);
-      samples_[n].status = backend_.Read(input.GetMeta(i).GetSourceInfo(), input.tensor<uint8_t>(i),
-                                         file_bytes(i), &samples_[n].view, &samples_[n].cached);
+      Sample& sample = samples_[n];
+      const std::string& source = input.GetMeta(i).GetSourceInfo();
+      const uint8_t* const data = input.tensor<uint8_t>(i);
+      sample.file_bytes = static_cast<uint64_t>(input.tensor_shape_span(i)[0]);
+      sample.reader.reset();
+      FileHandle handle;
+      if (!ReadHandle(data, sample.file_bytes, &handle)) {
+        sample.status =
+            backend_.Read(source, data, sample.file_bytes, &sample.view, &sample.cached);
+        return;
+      }
+      sample.reader = std::make_unique<PayloadReader>(handle);
+      sample.file_bytes = handle.bytes;
+      sample.status = backend_.Read(source, handle, &sample.view, &sample.cached);
+      if (handle.head_bytes == 0) sample.reader->Check();
     });
     int believed = -1;  // sample that cannot be read, but whose header can
     for (int i = 0; i < input.num_samples(); ++i) {
       Sample& sample = samples_[i];
       sample.info = sample.view.info;
       sample.orientation = kAsStored;
-      if (sample.status != Status::kOk) failures_.Report(input, i, sample.status);
-      if (sample.status != Status::kOk && !HasEarnedSize(sample.view, file_bytes(i))) {
+      if (sample.status != Status::kOk && !ReportFile(input, i)) {
+        failures_.Report(input, i, sample.status);
+      }
+      if (sample.status != Status::kOk && !HasEarnedSize(sample.view, sample.file_bytes)) {
         sample.info = ImageInfo{};
         continue;
       }
@@ -273,9 +291,18 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     }
   }
 
+  // Reports why the file of a handle cannot be read. Returns false if that did not fail.
+  bool ReportFile(const Input& input, int i) {
+    const std::string error = samples_[i].reader == nullptr ? "" : samples_[i].reader->error();
+    if (error.empty()) return false;
+    failures_.Report(dali::make_string("L3 decoding failed at ", failures_.Name(input, i), ": ",
+                                       Printable(error)));
+    return true;
+  }
+
   // Whether the size that a damaged file of `size` bytes claims is used: only if it has its index
   // and a sound file of so many bytes could hold the image.
-  static bool HasEarnedSize(const ImageView& view, size_t size) {
+  static bool HasEarnedSize(const ImageView& view, uint64_t size) {
     return view.tile_index != nullptr && uint64_t{view.info.width_px} * view.info.height_px <=
                                              MostPixels(size, view.info.channels);
   }

@@ -12,6 +12,7 @@
 #include "dali/pipeline/data/tensor_list.h"
 #include "dali/pipeline/operator/name_utils.h"
 #include "dali/pipeline/operator/op_spec.h"
+#include "files/file_handle.h"
 #include "format/status.h"
 
 namespace l3 {
@@ -88,9 +89,12 @@ class FailurePolicy {
   // Throws, or counts the sample and logs it. `where` goes behind its name.
   void Report(const dali::TensorList<dali::CPUBackend>& input, int sample, Status status,
               const std::string& where = "") {
-    const bool is_empty = input.tensor_shape_span(sample)[0] <= 1;
+    const int64_t bytes = input.tensor_shape_span(sample)[0];
     const char* advice =
-        is_empty ? " A reader with skip_cached_images gives no bytes of what it finds cached."
+        bytes <= 1 ? " A reader with skip_cached_images gives no bytes of what it finds cached."
+        : status == Status::kBadMagic &&
+                IsHandle(input.tensor<uint8_t>(sample), static_cast<size_t>(bytes))
+            ? " It is a lazy handle that another process made."
         : status == Status::kBadMagic ? " `fn.decoders.image` reads other formats, and L3, too."
                                       : "";
     Report(dali::make_string("L3 decoding failed at ", Name(input, sample), where, ": ",

@@ -14,6 +14,7 @@
 #include "dali/core/error_handling.h"
 #include "dali/pipeline/operator/name_utils.h"
 #include "dali/pipeline/workspace/workspace.h"
+#include "files/file_handle.h"
 #include "op/decode_times.h"
 #include "op/failures.h"
 #include "output/window_job.h"
@@ -116,6 +117,11 @@ class MixedBackend {
     if (*cached == nullptr) return ParseImage(file, size, view);
     *view = (*cached)->view;
     return Status::kOk;
+  }
+
+  // The same of a handle.
+  static Status Read(const std::string&, const FileHandle&, ImageView*, const CachedImage**) {
+    DALI_FAIL("device=\"mixed\" does not read lazy handles yet: use lazy=False.");
   }
 
   // Decodes all jobs, those behind a bad one too: of these samples of the batch. Returns a result
@@ -235,6 +241,9 @@ class MixedBackend {
 
   void ForEach(size_t, const std::function<void(size_t)>&) {}
   Status Read(const std::string&, const uint8_t*, size_t, ImageView*, const CachedImage**) {
+    return Status::kUnsupportedFeature;
+  }
+  Status Read(const std::string&, const FileHandle&, ImageView*, const CachedImage**) {
     return Status::kUnsupportedFeature;
   }
   static std::vector<DecodeResult> Decode(dali::Workspace&, const std::vector<int>&,

@@ -43,8 +43,18 @@ class PeekShape : public dali::StatelessOperator<dali::CPUBackend> {
     if (input.num_samples() != 0) EnforceEncoded(input);
     for (int i = 0; i < input.num_samples(); ++i) {
       std::array<int64_t, 3> shape;
-      const Status status = ReadShape(input.tensor<uint8_t>(i),
-                                      static_cast<size_t>(input.tensor_shape_span(i)[0]), &shape);
+      const uint8_t* data = input.tensor<uint8_t>(i);
+      auto size = static_cast<size_t>(input.tensor_shape_span(i)[0]);
+      FileHandle handle;
+      if (ReadHandle(data, size, &handle)) {
+        data = handle.head;
+        size = handle.head_bytes;
+        PayloadReader reader(handle);
+        DALI_ENFORCE(size != 0 || reader.Check(),
+                     dali::make_string("L3 header of ", NameSample(input, i), ": ",
+                                       Printable(reader.error())));
+      }
+      const Status status = ReadShape(data, size, &shape);
       DALI_ENFORCE(status == Status::kOk,
                    dali::make_string("L3 header of ", NameSample(input, i), ": ",
                                      StatusMessage(status), " (", StatusName(status), ")."));

@@ -12,6 +12,7 @@
 
 #include "dali/pipeline/operator/arg_helper.h"
 #include "dali/pipeline/operator/checkpointing/stateless_operator.h"
+#include "files/file_handle.h"
 #include "format/constants.h"
 #include "op/decode_operator.h"
 
@@ -53,7 +54,7 @@ class Recognize : public Predicate {
     for (int i = 0; i < input.num_samples(); ++i) {
       const File file = {input.tensor<uint8_t>(i),
                          static_cast<size_t>(input.tensor_shape_span(i)[0])};
-      const bool is_l3 = file.Begins(kSignature, kNameBytes);
+      const bool is_l3 = file.Begins(kSignature, kNameBytes) || IsHandle(file.data, file.size);
       *output.mutable_tensor<bool>(i) = is_l3;
       if (has_numbers_) *ws.Output<dali::CPUBackend>(1).mutable_tensor<int32_t>(i) = i;
       DALI_ENFORCE(is_l3 || !check_others_ || IsKnown(file),

@@ -172,10 +172,10 @@ void ChangedFiles() {
 void OtherThingsAreNoFiles() {
   const TestFile file;
   OpenFile opened;
-  CHECK(Says(opened.Open(file.folder().c_str()), "no regular file"));
+  CHECK(Says(opened.Open(file.folder().c_str()), "not a regular file"));
   CHECK(Says(opened.Open(file.path()), "No such file"));
   CHECK(::mkfifo(file.path(), 0600) == 0);
-  CHECK(Says(opened.Open(file.path()), "no regular file"));
+  CHECK(Says(opened.Open(file.path()), "not a regular file"));
 }
 
 const std::map<std::string, void (*)()> kTests = {

@@ -42,9 +42,9 @@ BELOW = {
     },
     "encoder": {"src/base", "src/format", "src/core"},
 }
-FACES = {"src/capi", "src/l3_op.cu", "src/op", "src/nvimgcodec", "src/python"}
+FACES = {"src/capi", "src/l3_op.cu", "src/l3_readers.cc", "src/op", "src/nvimgcodec", "src/python"}
 LIBRARIES = {  # header prefixes of libraries, and the only places that may name them
-    "dali/": {"src/l3_op.cu", "src/op"},
+    "dali/": {"src/l3_op.cu", "src/l3_readers.cc", "src/op"},
     "nvimgcodec": {"src/nvimgcodec"},
     "pybind11/": {"src/python"},
     "cuda": {"src/cuda/kernels", "src/cuda/engine", "src/op"},
