@@ -1,13 +1,14 @@
-"""Whether lossy sources would grow, told before a run writes anything."""
+"""Estimates before a run whether lossy sources would grow."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from l3dali.console import megabytes
 from l3dali.datasets.convert.children import Child, ChildDiedError
+from l3dali.datasets.convert.images import Entry
 from l3dali.datasets.convert.limits import limited
 from l3dali.datasets.convert.pipeline import ImagePool, sum_totals
 from l3dali.datasets.convert.reader import is_in_process, read_blobs
@@ -17,22 +18,21 @@ from l3dali.images.lossy import lossy_format
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from l3dali.datasets.convert.images import Blob
     from l3dali.datasets.convert.job import Job
 
-SAMPLED_IMAGES = 100  # that tell whether lossy sources would grow
-_LOOKS = 3  # at them; an image that ends the process is in the first job that is left, the largest
-_SAMPLED_FILES = 100_000  # among which these images are; a child gets their names
+SAMPLED_IMAGES = 100
+_ATTEMPTS = 3  # An image that ends the process is in the first, largest job, which is then skipped.
+_SAMPLED_FILES = 100_000  # from which the images are taken; a child gets their names
 
 
 def tell_growth(jobs: Sequence[Job], threads: int) -> str:
-    """Says that sources are lossy and would grow, going by the first images; "" if it is not so."""
+    """Text that the sources are lossy and would grow, by the first images; "" if they would not."""
     set_bytes = sum(job.bytes for job in jobs)
     ends = accumulate(len(job.files) for job in jobs)
     jobs = [job for job, end in zip(jobs, ends, strict=True) if end <= _SAMPLED_FILES]
     if is_in_process(*(job.source for job in jobs)):
         return _growth(jobs, threads, set_bytes)
-    for first in range(min(_LOOKS, len(jobs))):  # What ends it is for the run to say.
+    for first in range(min(_ATTEMPTS, len(jobs))):  # The run reports what ended the process.
         child = Child()
         try:
             return child.call(_growth_apart, jobs[first:], threads, set_bytes)
@@ -61,34 +61,23 @@ def _growth(jobs: Sequence[Job], threads: int, set_bytes: int) -> str:
         return ""
     factor = total.result_bytes / total.source_bytes
     return (
-        f"the sources are {max(lossy, key=lossy.count)} files, which lose data to be small; kept "
-        f"without loss they grow. The first {total.images} images: from "
+        f"the sources are {max(lossy, key=lossy.count)} files, which are lossy; lossless copies "
+        f"are larger. The first {total.images} images: from "
         f"{megabytes(total.source_bytes)} to {megabytes(total.result_bytes)}, ratio {factor:.2f}; "
         f"the whole set: from {megabytes(set_bytes)} to about "
-        f"{megabytes(round(set_bytes * factor))}. --grow converts them all the same"
+        f"{megabytes(round(set_bytes * factor))}. --grow converts them anyway"
     )
 
 
-class _Entry(NamedTuple):
-    """An image alone."""
-
-    blobs: Sequence[Blob]
-
-    @property
-    def bytes(self) -> int:
-        """What it holds in memory."""
-        return len(self.blobs[0].data)
-
-
-def _first_images(jobs: Sequence[Job]) -> Iterator[_Entry]:
-    def readable() -> Iterator[_Entry]:
+def _first_images(jobs: Sequence[Job]) -> Iterator[Entry]:
+    def readable() -> Iterator[Entry]:
         for job in jobs:
             for file in job.files:
                 try:
-                    yield from (_Entry([blob]) for blob in read_blobs(job, file.name))
+                    yield from (Entry([blob]) for blob in read_blobs(job, file.name))
                 except UsageError:
                     raise
                 except Exception:
-                    continue  # What is damaged is for the run to say.
+                    continue  # The run reports damaged files.
 
     return islice(readable(), SAMPLED_IMAGES)

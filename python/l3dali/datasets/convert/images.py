@@ -1,4 +1,4 @@
-"""One image: whether bytes are one, and what becomes of them."""
+"""Recognizes and converts one image."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
+from posixpath import splitext
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -25,14 +26,14 @@ from l3dali.images.writing import WRITERS, floats_of, write_picture
 from l3dali.signatures import format_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from l3dali.arguments import Layout
     from l3dali.codec import Image
     from l3dali.datasets.convert.choosing import Chooser
     from l3dali.images.picture import Picture
 
-SOURCE_FORMAT = "source"  # a target: each image in the format that it came from
+SOURCE_FORMAT = "source"  # target: the original format of each image
 _OWN = "own format"  # what `--to source` chooses, before an image is read
 TARGETS = ("l3", "png", "tif", SOURCE_FORMAT)
 ON_ERROR = ("fail", "keep", "drop")
@@ -48,14 +49,14 @@ _FORMATS = {
     **{"npy": "npy", "dcm": "dicom"},
     **dict.fromkeys(("ppm", "pgm", "pam", "pbm", "pnm"), "netpbm"),
 }
-# Key-value pairs of results: the suffix of what an image came from, where that is not png. What has
-# lost data is not written again; it comes back as PNG.
+# Key-value pairs of results: the suffix of the source if it is not png. Lossy formats are not
+# written again: such images come back as PNG.
 _LOSSLESS_KEY, _LOSSY_KEY = "source_suffix", "lossy_source_suffix"
 
 
 @dataclass(frozen=True)
 class Options:
-    """What to make of images. Results depend on all up to `max_pixels`, and `plan`."""
+    """How to convert images. Results depend on all up to `max_pixels`, and on `plan`."""
 
     to: str = "l3"  # one of `TARGETS`
     coding: codec.Coding = codec.DEFAULT_CODING  # see `l3dali.encode`
@@ -70,23 +71,14 @@ class Options:
     careful: bool = False  # read each image in a process of its own, with limits by its header
     worker_memory: int = 2**32  # bytes that a worker may take to read files of other formats
 
-    def is_labels(self, *names: str) -> bool:
-        """Whether `labels` name the image, by one of its names."""
-        return bool(self.labels_of(*names))
-
     def labels_of(self, *names: str) -> list[str]:
-        """Those of `labels` that name the image; `*` in a pattern matches `/` too."""
-        ends, lengths, patterns = self._labels
-        found = {name[-length:] for name in names for length in lengths} & ends
-        found.update(each for each in patterns for name in names if fnmatchcase(name, each))
-        return sorted(found)
-
-    @cached_property
-    def _labels(self) -> tuple[set[str], set[int], set[str]]:
-        """The ends of names among `labels`, how long they are, and the patterns."""
-        patterns = {label for label in self.labels if not set("*?[").isdisjoint(label)}
-        ends = set(self.labels) - patterns
-        return ends, set(map(len, ends)), patterns
+        """The `labels` that match one of an image's names; `*` in a pattern matches `/` too."""
+        return [
+            label
+            for label in self.labels
+            for is_pattern in [not set("*?[").isdisjoint(label)]
+            if any(fnmatchcase(n, label) if is_pattern else n.endswith(label) for n in names)
+        ]
 
     def reading(self, *, labels: bool) -> dict[str, Any]:
         """The arguments of `read_picture`."""
@@ -130,7 +122,7 @@ class Blob:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an image."""
+    """The result of converting an image."""
 
     format: str  # of the source
     source_bytes: int  # its size
@@ -147,19 +139,31 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether a result was wanted and there is none, or what was to stay is damaged."""
+        """Whether the image could not be converted, or is damaged where it was to be kept."""
         return bool(self.failure)
 
 
+@dataclass
+class Entry:
+    """A part of a shard: a member of an archive, a record, some rows."""
+
+    blobs: Sequence[Blob]  # its data that may be images
+
+    @property
+    def bytes(self) -> int:
+        """What it holds in memory."""
+        return sum(len(blob.data) for blob in self.blobs)
+
+
 def is_apple_double(name: str) -> bool:
-    """Whether a file has the name that macOS gives to what it knows beside `0.png`: `._0.png`."""
+    """Whether macOS keeps attributes of another file in a file of this name, as `._0.png`."""
     return name.rpartition("/")[2].startswith("._")
 
 
 def has_image_suffix(name: str, options: Options) -> bool:
     """Whether a file of this name should be an image to convert."""
     suffixes = READ_SUFFIXES if options.to == "l3" else {".l3"}
-    return _suffix(name).lower() in suffixes and not is_apple_double(name)
+    return splitext(name)[1].lower() in suffixes and not is_apple_double(name)
 
 
 def may_be_image(name: str, head: bytes, options: Options) -> bool:
@@ -176,17 +180,14 @@ def may_be_image(name: str, head: bytes, options: Options) -> bool:
 
 def renamed(name: str, new_suffix: str) -> str:
     """The name of an image's result: with another suffix, or one more."""
-    suffix = _suffix(name)
-    stem = name
-    if suffix.lower() in READ_SUFFIXES | {".l3"}:
-        stem = name[: -len(suffix)]
-    return f"{stem}.{new_suffix}"
+    stem, suffix = splitext(name)
+    return f"{stem if suffix.lower() in READ_SUFFIXES | {'.l3'} else name}.{new_suffix}"
 
 
 def result_names(name: str, options: Options) -> list[str]:
-    """The names that the result for a file may get. One without a known suffix may be an image."""
+    """The names that a file's result may get. A file without a known suffix may be an image."""
     is_image = has_image_suffix(name, options)
-    if not is_image and _suffix(name).lower() in READ_SUFFIXES | {".l3"}:
+    if not is_image and splitext(name)[1].lower() in READ_SUFFIXES | {".l3"}:
         return [name]
     suffixes = sorted(_WRITTEN) if options.to == SOURCE_FORMAT else [options.to]
     names = [renamed(name, suffix) for suffix in suffixes]
@@ -194,7 +195,7 @@ def result_names(name: str, options: Options) -> list[str]:
 
 
 def choose_format(blob: Blob, options: Options) -> str:
-    """What to store an image as: a coding of the encoder, `png`, or what the plan says.
+    """How to store an image: a coding of the encoder, `png`, or the plan's choice.
 
     Raises:
         ImageError: the plan needs a header, and that is damaged.
@@ -204,7 +205,7 @@ def choose_format(blob: Blob, options: Options) -> str:
             return _OWN
         return options.coding if options.to == "l3" else options.to
     header = read_header(blob.data)
-    group = group_of(blob.data, header, labels=options.is_labels(*blob.names))
+    group = group_of(blob.data, header, labels=bool(options.labels_of(*blob.names)))
     area = header.width * header.height
     return options.plan.choose(Seen(blob.place, group, len(blob.data), area))
 
@@ -215,17 +216,14 @@ def convert_image(
     threads: int = 1,
     read: Callable[..., Picture] = read_picture,
 ) -> Outcome | None:
-    """The result for an image; None for what is not one.
-
-    Failures are in the outcome. `read` reads pictures.
-    """
+    """The result for an image, or its failure; None if the blob is no image."""
     if not may_be_image(blob.name, blob.data, options):
         return None
     name, size = _format_name(blob), len(blob.data)
     stored_as = UNKNOWN
     try:
         stored_as = choose_format(blob, options)
-        labels = options.is_labels(*blob.names)
+        labels = bool(options.labels_of(*blob.names))
         look = partial(read, blob.data, **options.reading(labels=labels))
         if stored_as == SOURCE:
             look()  # Damage is found now, or in training.
@@ -266,9 +264,9 @@ def failed_outcome(
     *,
     is_sure: bool = False,
 ) -> Outcome | None:
-    """What becomes of an image that cannot be converted; None if it may be none.
+    """The outcome of an image that cannot be converted; None if the blob may be no image.
 
-    What is_sure, or failed for another reason than damage, counts as one.
+    A blob that `is_sure`, or failed for another reason than damage, counts as an image.
     """
     if not (
         is_sure or transient or format_of(blob.data)[1] or has_image_suffix(blob.name, options)
@@ -279,7 +277,7 @@ def failed_outcome(
 
 
 def _transient_reason(error: BaseException, data: bytes, options: Options) -> str:
-    """Why another run may do better. Some libraries say damage where there is too little memory."""
+    """Why another run may succeed. Some libraries report lack of memory as damage."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, MemoryError | ImportError):
         cause = cause.__cause__
@@ -287,8 +285,8 @@ def _transient_reason(error: BaseException, data: bytes, options: Options) -> st
         with suppress(Exception):  # Libraries raise anything on damaged data.
             try:
                 header = read_header(data)
-                header.check_pixels(options.max_pixels)  # refused, however much memory there is
-                np.empty(header.read_bytes, np.uint8)  # which nothing touches
+                header.check_pixels(options.max_pixels)
+                np.empty(header.read_bytes, np.uint8)  # not touched
             except MemoryError:
                 return "memory"
         return ""
@@ -296,7 +294,7 @@ def _transient_reason(error: BaseException, data: bytes, options: Options) -> st
 
 
 def _format_name(blob: Blob) -> str:
-    return format_of(blob.data)[0] or _suffix(blob.name)[1:].lower()
+    return format_of(blob.data)[0] or splitext(blob.name)[1][1:].lower()
 
 
 def _kind_of(picture: Picture) -> str:
@@ -336,8 +334,8 @@ def _from_picture(
 
 
 def _source_pairs(blob: Blob) -> dict[str, str]:
-    """What `--to source` has to know of a file, as key-value pairs; none of PNG files."""
-    suffix, format = _suffix(blob.name)[1:], format_of(blob.data)[0]
+    """The key-value pairs that `--to source` needs; none for PNG files."""
+    suffix, format = splitext(blob.name)[1][1:], format_of(blob.data)[0]
     if suffix == format == "png":
         return {}
     if _FORMATS.get(suffix.lower()) != format:
@@ -348,7 +346,7 @@ def _source_pairs(blob: Blob) -> dict[str, str]:
 
 
 def _turn_back(blob: Blob, options: Options, threads: int) -> tuple[bytes, Image, str, bool]:
-    """The file, its pixels, its suffix, and whether that is not the suffix of the source."""
+    """The file, its pixels, its suffix, and whether the source had another suffix."""
     info = codec.info(blob.data)
     pixels = codec.decode(blob.data, threads=threads, max_pixels=options.max_pixels)
     picture = decoded_picture(pixels, info)
@@ -386,9 +384,3 @@ def _read_back(data: bytes, picture: Picture, options: Options) -> Image:
 def _compare(decoded: Image, source: Image) -> None:
     if decoded.dtype != source.dtype or not np.array_equal(decoded, source):
         raise ValueError("the pixels of the result differ from the source's")
-
-
-def _suffix(name: str) -> str:
-    """The last suffix of the file's name, with its dot."""
-    stem, dot, suffix = name.rpartition("/")[2].rpartition(".")
-    return dot + suffix if stem else ""

@@ -6,12 +6,13 @@ import contextlib
 import errno
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from l3dali import __version__
 from l3dali.datasets.convert import tfrecord
 from l3dali.datasets.convert.images import (
     Blob,
+    Entry,
     Options,
     may_be_image,
     renamed,
@@ -36,7 +37,7 @@ from l3dali.datasets.convert.storage import (
 from l3dali.signatures import HEAD_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator
 
     from l3dali.datasets.convert.images import Outcome
     from l3dali.datasets.convert.storage import Folder
@@ -249,17 +250,12 @@ def _was_sound(job: Job, row: Row) -> bool:
 # Single files.
 
 
-class _Loaded(NamedTuple):
+@dataclass
+class _Loaded(Entry):
     """A file of a folder; with its data, if it may be an image."""
 
     row: Row
     file: Stored
-    blobs: Sequence[Blob] = ()
-
-    @property
-    def bytes(self) -> int:
-        """What it holds in memory."""
-        return sum(len(blob.data) for blob in self.blobs)
 
 
 def _convert_files(job: Job, source: Folder, target: Folder) -> Iterator[Row]:
@@ -334,5 +330,5 @@ def _load_files(job: Job, source: Folder) -> Iterator[_Loaded]:
                     row.source_hash = reader.hexdigest()
         except Exception as error:
             _fail(row, error)
-        yield _Loaded(row, file, blobs)
+        yield _Loaded(blobs, row, file)
         del blobs

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from l3dali.console import shortened
-from l3dali.datasets.convert.images import MOST_NAME, Blob, may_be_image, renamed
+from l3dali.datasets.convert.images import MOST_NAME, Blob, Entry, may_be_image, renamed
 from l3dali.datasets.convert.storage import CHUNK_BYTES
 from l3dali.errors import needs
 from l3dali.signatures import HEAD_BYTES
@@ -47,16 +47,21 @@ _Change = Callable[[str, str, Any, int], "tuple[bytes, str] | None"]
 
 
 @dataclass
-class Rows:
+class Rows(Entry):
     """Some images of rows that were read together."""
 
+    blobs: list[Blob]
     batch: Any  # all of these rows, a pyarrow.RecordBatch
     group: int  # the number of their row group
-    blobs: list[Blob]  # what may be images in them, or some of it
     rows: list[int]  # the row of each blob in the batch
-    bytes: int  # in memory; the first of a batch has those of all
-    is_last: bool = True  # no others of this batch follow
+    batch_bytes: int  # of memory; counted for the first part of the batch
+    is_last: bool = True  # of the parts of this batch
     metadata: Any = None  # of the batch, in Arrow
+
+    @property
+    def bytes(self) -> int:
+        """What it holds in memory."""
+        return self.batch_bytes + super().bytes
 
 
 class TableError(ValueError):
@@ -165,25 +170,25 @@ def rows_of(
     batch: Any, group: int, first_row: int, size: int, options: Options, metadata: Any = None
 ) -> Iterator[Rows]:
     """The images of a pyarrow.RecordBatch of `size` bytes, the first of its rows `first_row`."""
-    part = Rows(batch, group, [], [], size, metadata=metadata)
-    full: list[Rows] = []
+    parts = [Rows([], batch, group, [], size, metadata=metadata)]
+    part_bytes = 0
 
     def collect(name: str, column: str, value: Any, row: int) -> None:
-        nonlocal part
+        nonlocal part_bytes
         if not _may_be_image(name, value, options):
             return
-        if part.bytes - (0 if full else size) > _PART_BYTES:
-            part.is_last = False
-            full.append(part)
-            part = Rows(batch, group, [], [], 0, metadata=metadata)
+        if part_bytes > _PART_BYTES:
+            parts[-1].is_last = False
+            parts.append(Rows([], batch, group, [], 0, metadata=metadata))
+            part_bytes = 0
         data = value.as_buffer().to_pybytes()
         place = f"row {first_row + row}, {shortened(name)}"
-        part.blobs.append(Blob(name, data, place, column))
-        part.rows.append(row)
-        part.bytes += len(data)
+        parts[-1].blobs.append(Blob(name, data, place, column))
+        parts[-1].rows.append(row)
+        part_bytes += len(data)
 
     _change_images(batch, collect)
-    yield from [*full, part]
+    yield from parts
 
 
 def _may_be_image(name: str, value: Any, options: Options) -> bool:

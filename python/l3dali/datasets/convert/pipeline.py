@@ -6,17 +6,17 @@ import threading
 from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from l3dali import codec
 from l3dali.console import shortened
 from l3dali.datasets.convert.alone import convert_alone
-from l3dali.datasets.convert.images import Outcome, convert_image
+from l3dali.datasets.convert.images import Entry, Outcome, convert_image
 from l3dali.datasets.convert.limits import is_limited, report_progress
 from l3dali.datasets.convert.storage import new_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from l3dali.datasets.convert.images import Blob, Options
 
@@ -25,18 +25,6 @@ BATCH_ENTRIES = 32
 WAITING_BYTES = 2**24  # a thread, of what is read ahead, and of results; one image may exceed it
 
 Outcomes = list["Outcome | None"]
-
-
-class Entry(Protocol):
-    """A part of a shard: a member of a tar file, a record, some rows."""
-
-    @property
-    def blobs(self) -> Sequence[Blob]:
-        """What may be images in it."""
-
-    @property
-    def bytes(self) -> int:
-        """What it holds, images and all else."""
 
 
 SomeEntry = TypeVar("SomeEntry", bound=Entry)
@@ -62,13 +50,9 @@ class FormatTotals:
     substituted: int = 0  # images that came back in another format than the one they came from
 
     def add(self, other: FormatTotals) -> None:
-        """Adds what others come to."""
-        self.images += other.images
-        self.source_bytes += other.source_bytes
-        self.result_bytes += other.result_bytes
-        self.raw_bytes += other.raw_bytes
-        self.expanded += other.expanded
-        self.substituted += other.substituted
+        """Adds other sums."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 def sum_totals(several: Iterable[FormatTotals]) -> FormatTotals:

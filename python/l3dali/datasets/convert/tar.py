@@ -13,11 +13,11 @@ import tarfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from l3dali.datasets.convert.images import Blob, may_be_image, renamed
+from l3dali.datasets.convert.images import Blob, Entry, may_be_image, renamed
 from l3dali.signatures import HEAD_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from l3dali.datasets.convert.images import Options, Outcome
     from l3dali.datasets.convert.pipeline import ImagePool
@@ -40,14 +40,13 @@ class TarError(ValueError):
 
 
 @dataclass
-class Member:
+class Member(Entry):
     """A member with all bytes it has in the file."""
 
-    info: tarfile.TarInfo  # what tarfile read of it
+    info: tarfile.TarInfo
     header: bytes  # the blocks before its data
-    data: bytes  # its data
-    padding: bytes  # what fills the last block
-    blobs: Sequence[Blob]  # its data, if that may be an image
+    data: bytes
+    padding: bytes  # of the last block
 
     @property
     def bytes(self) -> int:
@@ -111,7 +110,7 @@ def _read_member(
     is_image = is_plain and may_be_image(name, data[:HEAD_BYTES], options)
     blobs = [Blob(name, data, name)] if is_image else []
     padding = _read_whole(file, size - length, name)
-    return Member(info, header, data, padding, blobs)
+    return Member(blobs, info, header, data, padding)
 
 
 def _read_whole(file: _Recorder, size: int, name: str) -> bytes:
@@ -122,7 +121,7 @@ def _read_whole(file: _Recorder, size: int, name: str) -> bytes:
 
 
 class _Recorder:
-    """The part of a file that tarfile needs, read once; keeps what was read last."""
+    """The methods of a file that tarfile needs; records the headers that it reads."""
 
     def __init__(self, source: HashedReader) -> None:
         self._source = source
@@ -143,14 +142,14 @@ class _Recorder:
         raise TarError(f"a damaged tar file: a header asks for byte {offset}")
 
     def take(self) -> bytes:
-        """What was read since the last call."""
+        """The bytes read since the last call."""
         data = b"".join(self._record)
         self._record.clear()
         return data
 
 
 def write_entries(source: HashedReader, target: HashedWriter, pool: ImagePool) -> str | None:
-    """Converts a tar file; returns the text of its DALI index, None if that cannot name all."""
+    """Converts a tar file; returns the text of its DALI index, None if names do not fit into it."""
     writer = _Writer(target, pool.options)
     for member, outcomes in pool.convert(read_entries(source, pool.options)):
         writer.add(member, outcomes[0] if outcomes else None)
@@ -159,16 +158,16 @@ def write_entries(source: HashedReader, target: HashedWriter, pool: ImagePool) -
 
 
 class _Writer:
-    """Writes members; with `drop` it holds those of a sample until all are known."""
+    """Writes members; with `drop` it holds the members of a sample until all are known."""
 
     def __init__(self, target: HashedWriter, options: Options) -> None:
         self._target = target
         self._drops = options.on_error == "drop"
         self._key: str | None = None  # of the sample
         self._held: list[tuple[Member, Outcome | None, str]] = []
-        self._places: dict[str, str] = {}  # sources by the places of what has been written
-        self._moved: set[str] = set()  # sources that are gone, or have another place
-        self._links: dict[str, str] = {}  # by where they lead
+        self._places: dict[str, str] = {}  # sources by the places of written members
+        self._moved: set[str] = set()  # sources that were dropped or renamed
+        self._links: dict[str, str] = {}  # by target
         self._lines: list[list[str]] | None = []  # the words of each line of the index
         self._line_key: str | None = None  # of the last line
 

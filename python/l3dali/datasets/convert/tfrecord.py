@@ -1,7 +1,7 @@
 """TFRecord shards: records with checksums, which hold `tf.train.Example` messages.
 
-Framing and messages are read here: the package tfrecord checks no checksum, and no library of
-protocol buffers keeps what it does not know, and the order of a map, byte for byte.
+Framing and messages are read here: the package tfrecord checks no checksum, and libraries of
+protocol buffers keep neither unknown fields nor the order of a map byte for byte.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from l3dali.console import shortened
-from l3dali.datasets.convert.images import MOST_NAME, Blob, may_be_image
+from l3dali.datasets.convert.images import MOST_NAME, Blob, Entry, may_be_image
 from l3dali.errors import needs
 from l3dali.signatures import HEAD_BYTES, format_of
 
@@ -68,16 +68,15 @@ def masked_crc(data: bytes) -> int:
 
 
 @dataclass
-class Record:
+class Record(Entry):
     """A record, and the images in it."""
 
     data: bytes
-    blobs: Sequence[Blob]
 
     @property
     def bytes(self) -> int:
         """What it holds in memory, images twice."""
-        return len(self.data) + sum(len(blob.data) for blob in self.blobs)
+        return len(self.data) + super().bytes
 
 
 def read_entries(source: HashedReader, options: Options) -> Iterator[Record]:
@@ -130,8 +129,8 @@ def _length_bytes(length: int) -> bytes:
     return length.to_bytes(8, "little")
 
 
-# The messages Example and SequenceExample, as far as images can be in them: by the number of a
-# field, the fields inside it. `_KEY` is the name of a feature, `_IMAGE` what may be an image.
+# The parts of Example and SequenceExample that can hold images: by the number of a field, the
+# fields inside it. `_KEY` is the name of a feature, `_IMAGE` a possible image.
 _KEY, _IMAGE = "key", "image"
 _Schema = dict[int, "_Schema | str"]
 _FEATURE: _Schema = {1: {1: _IMAGE}}
@@ -140,7 +139,7 @@ _FEATURE_LISTS: _Schema = {1: {1: _KEY, 2: {1: _FEATURE}}}
 _EXAMPLE: _Schema = {1: _FEATURES, 2: _FEATURE_LISTS}
 
 
-# Called with the name of a feature and what may be an image; gives what is in its place, or None.
+# Called with the name of a feature and a possible image; gives the replacement, or None.
 _Change = Callable[[str, bytes], "bytes | None"]
 
 
@@ -155,8 +154,8 @@ def _find_images(data: bytes, number: int, options: Options) -> Record:
     try:
         _changed(data, collect)
     except (IndexError, ValueError):  # not a message
-        return Record(data, ())
-    return Record(data, blobs)
+        return Record((), data)
+    return Record(blobs, data)
 
 
 def _rebuilt(data: bytes, outcomes: Sequence[Outcome | None], options: Options) -> bytes:
@@ -172,7 +171,7 @@ def _rebuilt(data: bytes, outcomes: Sequence[Outcome | None], options: Options) 
 
 
 def _changed(data: bytes, change: _Change) -> bytes:
-    """The record with what `change` gives."""
+    """The record with the replacements of `change`."""
     if format_of(data[:HEAD_BYTES])[1]:  # A record may be an image and nothing else.
         new = change("", data)
     else:
@@ -188,9 +187,9 @@ def _walk(
     key: str,
     change: _Change,
 ) -> bytes | None:
-    """The message in `data[at:end]` with what `change` gives; None if that gives nothing."""
+    """The message in `data[at:end]` with the replacements of `change`; None without any."""
     kept_from = at
-    if _KEY in schema.values():  # It may come after what it names.
+    if _KEY in schema.values():  # It may come after its feature.
         for tag, wire, _, value, stop in _fields(data, at, end):
             if wire == _BYTES and schema.get(tag >> 3) == _KEY:
                 key = data[max(value, stop - MOST_NAME) : stop].decode(errors="backslashreplace")

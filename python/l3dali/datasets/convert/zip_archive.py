@@ -16,12 +16,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
-from l3dali.datasets.convert.images import Blob, may_be_image, renamed
+from l3dali.datasets.convert.images import Blob, Entry, may_be_image, renamed
 from l3dali.datasets.convert.storage import CHUNK_BYTES
 from l3dali.signatures import HEAD_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from l3dali.datasets.convert.images import Options, Outcome
     from l3dali.datasets.convert.pipeline import ImagePool
@@ -42,16 +42,10 @@ class ZipError(ValueError):
 
 
 @dataclass
-class Member:
-    """A member of an archive."""
+class Member(Entry):
+    """A member of an archive; data that is no image is copied when its turn comes."""
 
-    info: zipfile.ZipInfo  # what the archive's directory says of it
-    blobs: Sequence[Blob]  # its data, if it may be an image
-
-    @property
-    def bytes(self) -> int:
-        """What it holds in memory."""
-        return sum(len(blob.data) for blob in self.blobs)
+    info: zipfile.ZipInfo
 
 
 def read_entries(source: BinaryIO, options: Options) -> Iterator[Member]:
@@ -158,7 +152,7 @@ def _read_members(archive: zipfile.ZipFile, options: Options) -> Iterator[Member
                     shutil.copyfileobj(file, whole, CHUNK_BYTES)  # Signals are heard.
                     blobs.append(Blob(name, whole.getvalue(), name))
                     del whole
-        yield Member(info, blobs)
+        yield Member(blobs, info)
         del blobs
 
 

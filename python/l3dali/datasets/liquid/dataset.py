@@ -152,7 +152,7 @@ def _look_at_files(
         except Exception as error:  # Storage raises anything.
             found.failures.append(Failure(folder.place(file.name), reason_of(error)))
             continue
-        labels = options.is_labels(file.name)
+        labels = bool(options.labels_of(file.name))
         read = partial(_read_file, folder, file.name)
         looked.append(Candidate(file.name, file.size, _stratum(head, labels), 1.0, labels, read))
     found.candidates += [replace(each, weight=len(files) / len(looked)) for each in looked]
@@ -183,7 +183,7 @@ def _look_into_shards(
                 held += len(blob.data)
                 names.update(blob.names)
                 if blob.data:
-                    labels = jobs[i].options.is_labels(*blob.names)
+                    labels = bool(jobs[i].options.labels_of(*blob.names))
                     name, size = f"{file.name}: {blob.place}", len(blob.data)
                     stratum, read = _stratum(blob.data, labels), partial(bytes, blob.data)
                     looked.append(Candidate(name, size, stratum, 1.0, labels, read))
