@@ -98,7 +98,7 @@ def test_golden_files(device: str) -> None:
 
 
 def test_gray_of_a_png_with_gamma_is_dalis_own(device: str) -> None:
-    """Where a PNG has gAMA, DALI mixes colours in linear light, L3 never (docs/other-decoders.md)."""
+    """DALI mixes colours in linear light where a PNG has gAMA (docs/other-decoders.md)."""
     image = np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)
     png = imagecodecs.png_encode(image)
     files = [as_sample(png), as_sample(with_png_chunk(png, b"gAMA", (45455).to_bytes(4, "big")))]

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.dali
 
 Array = NDArray[Any]
 PAGE = (ROOT / "docs" / "my-data.md").read_text()
-SECTION = PAGE[PAGE.index("## My data is\n") : PAGE.index("## Random crops of")]
+SECTION = PAGE[PAGE.index("## My data is\n") : PAGE.index("## Masks")]
 ROWS = {
     cells[0]: cells[1:]
     for line in SECTION.splitlines()
