@@ -185,7 +185,7 @@ def png_of_metadata(metadata: Mapping[str, Any] | None) -> list[tuple[bytes, byt
     """The chunks of a PNG in pairs.
 
     Raises:
-        ValueError: they are not written as docs/cli.md says.
+        ValueError: they are not written as docs/image-formats.md says.
     """
     try:
         chunks = [
