@@ -22,7 +22,7 @@ EXAMPLES = [
 
 
 def test_examples_are_found() -> None:
-    assert len(EXAMPLES) == 10
+    assert len(EXAMPLES) == 9
 
 
 @pytest.mark.parametrize("code", EXAMPLES, ids=range(len(EXAMPLES)))
