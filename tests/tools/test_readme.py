@@ -60,7 +60,7 @@ def test_walk_is_short() -> None:
 
 def test_is_read_in_three_minutes() -> None:
     assert len(README.splitlines()) <= 120
-    assert len(README.split()) <= 900
+    assert len(README.split()) <= 800
     prose = re.sub(r"```.*?```|<!--.*?-->|^[|!].*?$|\]\(.*?\)", "", README, flags=re.S | re.M)
     assert len(prose.split()) <= 500  # as people read aloud: 165 words a minute
 
