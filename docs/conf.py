@@ -83,8 +83,8 @@ sys.modules["nvidia.dali.data_node"] = MagicMock(DataNode=_data_node)
 CONTENTS = {
     "Use": """install first-steps dali pytorch my-data other-decoders gallery/index integrations
         datasets liquid view cli c""",
-    "Reference": """operators reference/python reference/cli image-formats reference/c format conformance
-        ../SECURITY""",
+    "Reference": """operators reference/python reference/cli image-formats reference/c format
+        conformance ../SECURITY""",
     "About": "how-it-works benchmarks claims ../CHANGELOG dev/index",
 }
 # What developers read is on the site behind one page, and full-text search leaves it out.

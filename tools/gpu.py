@@ -203,7 +203,7 @@ def _print_table(results: Sequence[Result]) -> None:
 
 
 def _print_alarms(results: Sequence[Result], missing: Sequence[str]) -> None:
-    """What nobody shall overlook."""
+    """Failures and missing parts, where they cannot be overlooked."""
     _say("")
     for r in results:
         if r.outcome != "passed":
@@ -309,7 +309,7 @@ def _run_all(steps: Sequence[Step], arguments: argparse.Namespace, folder: Path)
         _publish(_GATHERED, folder)
     missing = missing_sets(arguments.data) if measures else []
     if any(step.name == "compare" for step in steps) and not _SIMULATED.exists():
-        missing.append(f"{_SIMULATED} is missing, so nobody compared with the PTX machine")
+        missing.append(f"{_SIMULATED} is missing, so nothing was compared with the PTX machine")
     _print_alarms(results, missing)
     return int(any(r.is_error for r in results))
 

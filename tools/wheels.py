@@ -1,7 +1,7 @@
 """Builds wheels that need no compiler, and tries each in clean environments: `make wheel`.
 
 A wheel is for one Python, and holds the operators for several versions of DALI, of CUDA 12 and 13
-alike; the plugin takes those that fit. GPU code is compiled once for all of them. auditwheel judges
+alike; the plugin takes those that fit. GPU code is compiled once for all of them. auditwheel checks
 whether the wheels run on the systems of SYSTEM; DALI's libraries stay DALI's own.
 
 With --aarch64 the wheel is for 64-bit ARM: cross-compiled for Debian's Python, tried under qemu.

@@ -22,7 +22,7 @@ server.start()
 os.environ["AWS_ENDPOINT_URL"] = "http://{}:{}".format(*server.get_host_and_port())
 os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "any"
 os.environ["AWS_DEFAULT_REGION"] = "us-east-1"
-logging.disable(logging.INFO)  # the server tells of each request
+logging.disable(logging.INFO)  # the server logs each request
 
 # %%
 # A shard of PNG files, as many data sets have: an image and a caption for each key.
@@ -63,7 +63,7 @@ print(done.stdout)
 print(*bucket.ls("photographs/l3"), sep="\n")
 
 # %%
-# WebDataset opens what it is told how to open; ``l3dali.webdataset.decode`` knows ``.l3``.
+# WebDataset opens URLs with a function; ``l3dali.webdataset.decode`` decodes ``.l3``.
 
 webdataset.gopen_schemes["s3"] = lambda url, mode, bufsize: bucket.open(url, mode)
 shards = webdataset.WebDataset("s3://photographs/l3/train-000.tar", shardshuffle=False)

@@ -170,7 +170,7 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "| `plte` |": "labels_palette",
         "| `xmp ` |": "chunks_metadata",
         "| `keyv` |": "chunks_metadata",
-        "data of optional chunks is not judged": "chunks chunks_metadata_damaged",
+        "data of optional chunks is not validated": "chunks chunks_metadata_damaged",
         "The chunks and the index are checked": LEADS,
         "1. Where `channels` is over 4": "groups_4096_channels groups_of_one",
         "`chunks_bytes` under 10": (
@@ -370,7 +370,7 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "2. `ceil_div(m, 2)` bytes": "layout_sparse_wide",
         "3. `m` bytes": "layout_sparse_loose_masks",
         "4. For each of the groups in turn": "layout_sparse_speckled",
-        "Unused bits of a last byte are 0; they are not judged. `m`": "layout_sparse_loose_masks",
+        "Unused bits of a last byte are 0; they are not validated. `m`": "layout_sparse_loose_masks",
         "**Prediction.**": "predictor_*",
         "N = P[x]": "size_* predictor_*",
         "the prediction of predictor `p`": LEADS,
