@@ -1,6 +1,6 @@
 """Checks what the search of the built site finds.
 
-    python tools/check_search.py build/site
+python tools/check_search.py build/site
 """
 
 import json
@@ -30,7 +30,9 @@ def main(site: Path) -> list[str]:
         if page not in shown:
             wrong.append(f"search for {term!r} does not lead to {page}")
     texts = set().union(*(pages_of(found, names) for found in index["terms"].values()))
-    wrong += [f"search reads the text of {page}" for page in texts if page.startswith(OF_DEVELOPERS)]
+    wrong += [
+        f"search reads the text of {page}" for page in texts if page.startswith(OF_DEVELOPERS)
+    ]
     return wrong
 
 

@@ -1,6 +1,6 @@
 """Runs the examples of the gallery, and draws their pictures in examples/gallery/pictures.
 
-    python tools/draw_gallery.py
+python tools/draw_gallery.py
 """
 
 import subprocess

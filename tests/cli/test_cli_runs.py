@@ -29,7 +29,7 @@ from cli_tools import (
 
 import l3dali
 from l3dali import atomic, codec, console
-from l3dali.cli import main, make_parser
+from l3dali.cli import main
 
 ROOT = Path(__file__).parents[2]
 NOISE = np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8)
@@ -168,26 +168,6 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([])
     assert re.findall(r"^    (\w+)\b", capsys.readouterr().out, re.MULTILINE) == COMMANDS
-
-
-def test_completions_are_made() -> None:
-    shtab = pytest.importorskip("shtab")
-    script = shtab.complete(make_parser(), "bash")
-    assert all(option in script for option in ("verify", "--skip-existing", "packed"))
-    done = subprocess.run(
-        [
-            "bash",
-            "-c",
-            f"{script}\nCOMP_WORDS=(l3 enc) COMP_CWORD=1; _shtab_l3 l3 enc; "
-            "echo ${COMPREPLY[@]}; COMP_WORDS=(l3 encode RE) COMP_CWORD=2; _shtab_l3 l3 RE; "
-            "echo ${COMPREPLY[@]}",
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "encode\nREADME.md\n"
 
 
 # Lossy sources.

@@ -115,7 +115,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def make_parser() -> Parser:
-    """The parser of the command line; shtab makes completions for shells of it."""
+    """The parser of the command line."""
     parser = Parser(prog="l3", description="Lossless images that decode in parallel.")
     parser.add_argument("--version", action="version", version=f"l3 {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
