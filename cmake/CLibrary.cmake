@@ -1,4 +1,4 @@
-# libl3.so and libl3.a, and how others find them: find_package(L3) and pkg-config.
+# libl3.so and libl3.a, and how others find them: find_package(L3), add_subdirectory and pkg-config.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
@@ -19,6 +19,7 @@ foreach(library l3 l3_static)
   target_include_directories(${library} INTERFACE
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(${library} PRIVATE Threads::Threads)
+  add_library(L3::${library} ALIAS ${library})  # for add_subdirectory and FetchContent
 endforeach()
 
 set(l3_package ${CMAKE_INSTALL_LIBDIR}/cmake/L3)

@@ -15,6 +15,7 @@ function(l3_add_dali version include_dir lib_dir)
   # Imported, and so a SYSTEM include: DALI's headers do not pass our warnings.
   add_library(dali::${version} INTERFACE IMPORTED GLOBAL)
   target_include_directories(dali::${version} INTERFACE ${include_dir})
+  target_compile_options(dali::${version} INTERFACE -fmacro-prefix-map=${include_dir}/=)
   target_link_libraries(dali::${version} INTERFACE
     ${lib_dir}/libdali.so ${lib_dir}/libdali_core.so ${lib_dir}/libdali_operators.so l3_cudart)
   set(L3_DALI_VERSIONS ${L3_DALI_VERSIONS} ${version} PARENT_SCOPE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import shutil
 import subprocess
 import sys
@@ -197,6 +198,40 @@ message(STATUS "archs ${{archs}}")
     if nvidia_smi is None and has_gpu():
         pytest.skip("there is a GPU")
     assert result.stdout.strip() == f"-- archs {archs}", result.stderr
+
+
+def test_library_is_a_part_of_another_project(tmp_path: Path) -> None:
+    """Configured alone: CMake fails if a target with a namespace does not exist."""
+    cmake = shutil.which("cmake")
+    if cmake is None:
+        pytest.skip("cmake is not installed")
+    (tmp_path / "main.c").write_text("int main(void) { return 0; }")
+    (tmp_path / "CMakeLists.txt").write_text(f"""
+cmake_minimum_required(VERSION 3.24)
+project(other C CXX)
+add_subdirectory({_ROOT} l3)
+add_executable(program main.c)
+target_link_libraries(program PRIVATE L3::l3)
+add_executable(program_static main.c)
+target_link_libraries(program_static PRIVATE L3::l3_static)
+""")
+    command = [cmake, "-S", tmp_path, "-B", tmp_path / "build"]
+    done = subprocess.run(
+        [*command, "-DCMAKE_DISABLE_FIND_PACKAGE_Python=ON"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.dali
+def test_operators_do_not_show_the_machine_that_built_them() -> None:
+    """DALI's errors show the names of source files."""
+    plugin = importlib.import_module("l3dali.plugin")
+    library = plugin.library_path()
+    for path in (library, library.with_name("libl3_cuda.so")):
+        if path.exists():
+            content = path.read_bytes()
+            assert re.findall(rb"/[ -~]*/(?:src|include)/[ -~]*\.(?:h|cc|cu)\b", content) == []
+    assert b"src/op/decode_operator.h" in library.read_bytes()
 
 
 def test_wheels_hold_what_the_project_names(
