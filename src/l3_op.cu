@@ -305,17 +305,16 @@ DALI_SCHEMA(l3__PeekShape)
     .AddParent("PeekImageShape");
 
 DALI_SCHEMA(l3__Read)
-    .DocStr(R"code(Reads files whose paths are the input, as :meth:`nvidia.dali.fn.io.file.read`
-does. The pipeline's threads read, straight into the output.)code")
+    .DocStr(R"code(Reads files whose paths are the input, on the pipeline's threads.)code")
     .NumInput(1)
-    .InputDox(0, "paths", "1D TensorList of uint8", "A path a sample, as its bytes.")
+    .InputDox(0, "paths", "1D TensorList of uint8", "The path of each file.")
     .NumOutput(1)
     .OutputDType(0, DALI_UINT8)
-    .AddOptionalArg("lazy", R"code(Give a handle of each L3 file: a few KB that stand for it.
+    .AddOptionalArg("lazy", R"code(Give a handle of each L3 file in place of its bytes: a few KB.
 
-The operators of ``fn.l3`` take handles as they take files, and read only the tiles that they decode.
-Other operators do not know handles. Files of other formats are read whole. A file must not change
-between reading and decoding; a change is an error, or as the decoder's ``on_error`` says.)code",
+The operators of ``fn.l3`` accept handles and read only the tiles that they decode. Other operators
+reject handles. Files of other formats are read whole. If a file changes before its tiles are read, its
+sample fails with an error, as ``on_error`` of the decoder says.)code",
                     false);
 
 DALI_SCHEMA(l3__Recognize)

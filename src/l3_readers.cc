@@ -20,20 +20,19 @@ std::vector<std::string> FiltersWithL3() {
 }  // namespace
 
 DALI_SCHEMA(l3__readers__File)
-    .DocStr(R"code(Reads files and gives pairs of a file and its label, as
-:meth:`nvidia.dali.fn.readers.file` does, whose arguments it takes: files, order, labels, shards and
-checkpoints are the same. The pipeline's threads read, straight into the output. Those arguments
-that tune DALI's reading, as ``dont_use_mmap``, have no effect.)code")
+    .DocStr(R"code(Reads files on the pipeline's threads.
+
+Outputs, order, shards and checkpoints are those of :meth:`nvidia.dali.fn.readers.file`. ``.l3`` files
+need no filter. ``dont_use_mmap``, ``read_ahead`` and ``tensor_init_bytes`` have no effect.)code")
     .NumInput(0)
     .NumOutput(2)
-    .AddOptionalArg("file_filters", R"code(Patterns of the files that are listed in
-``file_root``. The default is that of :meth:`nvidia.dali.fn.readers.file`, and ``*.l3``.)code",
+    .AddOptionalArg("file_filters", R"code(Patterns of the files in ``file_root``.)code",
                     FiltersWithL3())
-    .AddOptionalArg("lazy", R"code(Give a handle of each L3 file: a few KB that stand for it.
+    .AddOptionalArg("lazy", R"code(Give a handle of each L3 file in place of its bytes: a few KB.
 
-The operators of ``fn.l3`` take handles as they take files, and read only the tiles that they decode.
-Other operators do not know handles. Files of other formats are read whole. A file must not change
-between reading and decoding; a change is an error, or as the decoder's ``on_error`` says.)code",
+The operators of ``fn.l3`` accept handles and read only the tiles that they decode. Other operators
+reject handles. Files of other formats are read whole. If a file changes before its tiles are read, its
+sample fails with an error, as ``on_error`` of the decoder says.)code",
                     false)
     .AddParent("readers__File");
 

@@ -35,6 +35,8 @@ COUNTERPARTS: dict[str, str | None] = {
     "decode_crop_mirror_normalize": "CropMirrorNormalize",
     "decode_windows": "decoders__ImageRandomCrop",
     "peek_shape": "PeekImageShape",
+    "read": None,
+    "readers.file": "readers__File",
     "recognize": None,
     "pick_share": None,
 }
@@ -47,6 +49,8 @@ REPLACES = {
     "decode_crop_mirror_normalize": "`fn.decoders.image`, then `fn.crop_mirror_normalize`",
     "decode_windows": "`fn.decoders.image`, then many `fn.slice`",
     "peek_shape": "`fn.peek_image_shape`",
+    "read": "`fn.io.file.read`",
+    "readers.file": "`fn.readers.file`",
 }
 
 INTRODUCTION = """# Operators
@@ -239,8 +243,9 @@ def arguments_table(schema: Any, counterpart: Any, shown: list[str]) -> str:
 
 
 def operator_schema(name: str) -> Any:
-    camel_case = "".join(part.capitalize() for part in name.split("_"))
-    return backend.GetSchema(f"l3__{camel_case}")
+    *modules, own = name.split(".")
+    camel_case = "".join(part.capitalize() for part in own.split("_"))
+    return backend.GetSchema("__".join(["l3", *modules, camel_case]))
 
 
 def section(name: str, counterpart: Any) -> str:
@@ -249,6 +254,12 @@ def section(name: str, counterpart: Any) -> str:
     arguments = arguments_of(schema)
     shared = [a for a in arguments if is_common(schema, a)]
     own = [a for a in arguments if a not in WITHOUT_EFFECT and a not in shared]
+    of_dali: list[str] = []  # of readers: they mean what they mean there
+    if name.startswith("readers."):
+        of_dali = [
+            a for a in own if counterpart.HasArgument(a) and same_text(schema, counterpart, a)
+        ]
+        own = [a for a in own if a not in of_dali]
 
     devices = " or ".join(f'`"{device}"`' for device in schema.GetSupportedBackends())
     inputs = [
@@ -257,9 +268,11 @@ def section(name: str, counterpart: Any) -> str:
         for i in range(schema.MaxNumInput())
     ]
     parts = [f"## fn.l3.{name}", markdown(schema.Dox())]
-    parts += [f"`device` is {devices}. Inputs:", "\n".join(inputs)]
+    parts += [f"`device` is {devices}. Inputs:", "\n".join(inputs)] if inputs else []
     if own:
         parts.append(arguments_table(schema, counterpart, own))
+    if of_dali:
+        parts.append(f"It also has these arguments of {REPLACES[name]}: {listed(of_dali)}.")
     if shared:
         without = set(arguments_of(backend.GetSchema(COMMON))) - set(shared)
         but = f", except that `{'`, `'.join(sorted(without))}` is its own" if without else ""
@@ -272,12 +285,14 @@ def overview() -> str:
     lines = ["| operator | does | in place of |", "|---|---|---|"]
     for name in COUNTERPARTS:
         does = in_a_cell(operator_schema(name).Dox().split("\n\n")[0])
-        lines.append(f"| [`{name}`](#fnl3{name}) | {does} | {REPLACES.get(name, '')} |")
+        anchor = name.replace(".", "")
+        lines.append(f"| [`{name}`](#fnl3{anchor}) | {does} | {REPLACES.get(name, '')} |")
     return "\n".join(lines)
 
 
 def page() -> str:
-    operators = {name for name in dir(fn.l3) if not name.startswith("_")}
+    operators = {name for name in dir(fn.l3) if not name.startswith("_")} - {"readers"}
+    operators |= {f"readers.{name}" for name in dir(fn.l3.readers) if not name.startswith("_")}
     if operators != COUNTERPARTS.keys():
         raise SystemExit(f"{Path(__file__).name}: COUNTERPARTS does not list {operators}")
     common = backend.GetSchema(COMMON)
@@ -338,6 +353,11 @@ def typed_dict(name: str, base: str, kinds: dict[str, str]) -> str:
     return f"class {name}({base}, total=False):\n{body}"
 
 
+def group_name(schema: Any) -> str:
+    """The name of the types of its arguments."""
+    return "_" + "".join(part[0].upper() + part[1:] for part in schema.Name().split("__")[1:])
+
+
 def stub_of(name: str, groups: dict[str, set[str]], *, dynamic: bool) -> str:
     """An operator with the types of its arguments: those of its own beside those of a group."""
     schema = operator_schema(name)
@@ -348,8 +368,10 @@ def stub_of(name: str, groups: dict[str, set[str]], *, dynamic: bool) -> str:
     if not dynamic:
         devices = ", ".join(f'"{device}"' for device in schema.GetSupportedBackends())
         own = {"device": f"Literal[{devices}] | None", **own}
-    group = "_" + schema.Name().removeprefix("l3__")
+    group = group_name(schema)
     text = typed_dict(group, base, own) + "\n"
+    if name.startswith("readers."):
+        return text
     kinds = {"Batch": "Batch", "TensorLike": "Tensor"} if dynamic else {"DataNode": "DataNode"}
     functions = []
     for kind, result in kinds.items():
@@ -367,6 +389,23 @@ def stub_of(name: str, groups: dict[str, set[str]], *, dynamic: bool) -> str:
         text += "@overload\n" * (len(functions) > 1)
         text += f"def {name}({parameters}**arguments: Unpack[{group}]) -> {result}:"
         text += f'\n    """{doc}"""\n' if (parameters, result) == functions[0] else " ...\n"
+    return text
+
+
+def stub_of_readers(*, dynamic: bool) -> str:
+    """The module of readers, as a class: a stub file has no modules."""
+    text = "class readers:\n"
+    for name in (n.removeprefix("readers.") for n in COUNTERPARTS if n.startswith("readers.")):
+        schema = operator_schema(f"readers.{name}")
+        doc = f'"""{in_a_cell(schema.Dox().split(chr(10) * 2)[0])}"""'
+        own = f"**arguments: Unpack[{group_name(schema)}]"
+        if dynamic:
+            text += f"    class {schema.Name().rpartition('__')[2]}:\n        {doc}\n"
+            text += f"        def __init__(self, {own}) -> None: ...\n"
+            text += "        def next_epoch("
+            text += "self, batch_size: int | None = None) -> Iterator[Any]: ...\n"
+        else:
+            text += f"    @staticmethod\n    def {name}({own}) -> list[DataNode]:\n        {doc}\n"
     return text
 
 
@@ -418,12 +457,13 @@ def stub(module: str) -> str:
     ]
     bases = {"_Image": image, "_Decoder": decoder, "_Operator": set[str]()}
     functions = [stub_of(name, bases, dynamic=dynamic) for name in sorted(COUNTERPARTS)]
+    functions.append(stub_of_readers(dynamic=dynamic))
     head = f'''"""Types of the operators; generated by tools/{Path(__file__).name}."""
 # fmt: off
-# ruff: noqa: E501
+# ruff: noqa: E501, N801
 {STUB_SETTINGS.get(module, "")}
-from collections.abc import Sequence
-from typing import Literal, TypedDict, overload
+from collections.abc import {"Iterator, " * dynamic}Sequence
+from typing import {"Any, " * dynamic}Literal, TypedDict, overload
 
 {STUB_IMPORTS[module]}from typing_extensions import Required, Unpack
 

@@ -48,6 +48,7 @@ for coding in l3dali.CODINGS:
 l3dali.imwrite("a.l3", image)
 """
 TRY_WITH_DALI = """
+import tempfile
 import numpy as np, l3dali, l3dali.plugin
 from nvidia import nvimgcodec
 from nvidia.dali import fn, pipeline_def
@@ -55,11 +56,15 @@ image = np.arange(48 * 64 * 3, dtype=np.uint16).reshape(48, 64, 3).astype(np.uin
 data = l3dali.encode(image)
 encoded = np.frombuffer(data, np.uint8)
 assert nvimgcodec.CodeStream(data).codec_name == "l3"
+file = tempfile.NamedTemporaryFile(suffix=".l3")
+file.write(data)
+file.flush()
 
 @pipeline_def(batch_size=2, num_threads=2, device_id=None)
 def decoded():
     both = fn.external_source(lambda: [encoded] * 2, batch=True)
-    return fn.l3.decode(both), fn.decoders.image(both)
+    lazy, _ = fn.l3.readers.file(files=[file.name], lazy=True)
+    return fn.l3.decode(both), fn.decoders.image(both), fn.l3.decode(lazy)
 
 pipeline = decoded()
 pipeline.build()

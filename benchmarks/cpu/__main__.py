@@ -31,6 +31,7 @@ MODULES = {
     "memory": ("memory",),
     "loaders": ("loaders",),
     "dali_windows": ("roi",),
+    "reader": ("reader",),
     "convert": ("convert",),
     "liquid": ("liquid",),
 }

@@ -132,10 +132,16 @@ def _warn_of_skipped_files(encoded: DataNode) -> None:
     given = getattr(getattr(getattr(encoded, "source", None), "_op", None), "_init_args", {})
     root = str(given.get("file_root") or "")  # as DALI has it of paths
     chosen = {"file_filters", "files", "file_list"} & given.keys()
-    if given.get("_display_name") == "file" and not chosen and any(Path(root).glob("*/*.l3")):
+    is_dalis = given.get("_module") == "nvidia.dali.fn.readers"
+    if (
+        is_dalis
+        and given.get("_display_name") == "file"
+        and not chosen
+        and any(Path(root).glob("*/*.l3"))
+    ):
         warnings.warn(
             f"fn.readers.file skips the .l3 files in {root}: "
-            'give it file_filters=["*.l3", "*.png", "*.jpg"]',
+            "use fn.l3.readers.file, or give it file_filters=['*.l3', '*.png', '*.jpg']",
             RuntimeWarning,
             stacklevel=3,
         )

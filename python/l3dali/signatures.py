@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 L3_SIGNATURE = b"\x8bL3F\r\n\x1a\n"
+HANDLE_SIGNATURE = b"\x8cL3lazy\n"  # of src/files/file_handle.cc
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _RIFF = b"RIFF"  # and WEBP behind its size
 JPEGXL_CODESTREAM = b"\xff\x0a"
@@ -80,6 +81,8 @@ def format_not_read(data: bytes) -> str:
 
 def remedy_for_other(data: bytes) -> str:
     """What a file is that is no L3 file, and how to make one of it; "" if nothing is known."""
+    if data.startswith(HANDLE_SIGNATURE):
+        return "a lazy handle: use lazy=False, or the operators of fn.l3"
     name, is_sure = format_of(data)
     if name in _NAMES:
         what = f"a {_NAMES[name]} file, not an L3 image"

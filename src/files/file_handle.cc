@@ -11,11 +11,11 @@ namespace l3 {
 
 namespace {
 
-constexpr uint8_t kMagic[8] = {0x8C, 'L', '3', 'l', 'a', 'z', 'y', '\n'};
+constexpr uint8_t kMagic[kHandleMagicBytes] = {0x8C, 'L', '3', 'l', 'a', 'z', 'y', '\n'};
 
 // What a handle begins with. The path, its NUL and the head follow.
 struct Prefix {
-  uint8_t magic[8];
+  uint8_t magic[kHandleMagicBytes];
   uint64_t nonce;
   FileIdentity identity;
   uint64_t offset, bytes;
@@ -43,11 +43,11 @@ uint64_t ProcessNonce() {
 }  // namespace
 
 bool IsHandle(const uint8_t* data, size_t size) {
-  return size >= sizeof(Prefix) && std::memcmp(data, kMagic, sizeof(kMagic)) == 0;
+  return size >= sizeof(kMagic) && std::memcmp(data, kMagic, sizeof(kMagic)) == 0;
 }
 
 bool ReadHandle(const uint8_t* data, size_t size, FileHandle* handle) {
-  if (!IsHandle(data, size)) return false;
+  if (!IsHandle(data, size) || size < sizeof(Prefix)) return false;
   Prefix prefix;
   std::memcpy(&prefix, data, sizeof(prefix));
   if (prefix.nonce != ProcessNonce()) return false;

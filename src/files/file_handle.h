@@ -21,7 +21,8 @@ struct FileHandle {
   size_t head_bytes;
 };
 
-// Whether bytes begin as a handle does, of this process or another.
+constexpr size_t kHandleMagicBytes = 8;
+// Whether bytes begin as a handle does, of this process or another: with so many bytes.
 bool IsHandle(const uint8_t* data, size_t size);
 // Reads a handle that this process made. False for all other bytes: they cannot be taken for one,
 // since it holds a random number of the process.

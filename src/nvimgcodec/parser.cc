@@ -3,6 +3,7 @@
 #include <cstring>
 #include <string>
 
+#include "files/file_handle.h"
 #include "format/constants.h"
 #include "format/partial_file.h"
 #include "nvimgcodec/image_request.h"
@@ -19,7 +20,7 @@ nvimgcodecStatus_t Create(void* instance, nvimgcodecParser_t* parser) {
 
 nvimgcodecStatus_t Destroy(nvimgcodecParser_t) { return NVIMGCODEC_STATUS_SUCCESS; }
 
-nvimgcodecStatus_t CanParse(void*, int* result, nvimgcodecCodeStreamDesc_t* code_stream) {
+nvimgcodecStatus_t CanParse(void* log, int* result, nvimgcodecCodeStreamDesc_t* code_stream) {
   if (result == nullptr || !IsWhole(code_stream) || !IsWhole(code_stream->io_stream)) {
     return NVIMGCODEC_STATUS_EXTENSION_INVALID_PARAMETER;
   }
@@ -27,6 +28,9 @@ nvimgcodecStatus_t CanParse(void*, int* result, nvimgcodecCodeStreamDesc_t* code
     const StreamBytes begin(code_stream->io_stream, sizeof(kSignature));
     *result = begin.size() == sizeof(kSignature) &&
               std::memcmp(begin.data(), kSignature, sizeof(kSignature)) == 0;
+    if (log != nullptr && IsHandle(begin.data(), begin.size())) {
+      static_cast<Log*>(log)->Fail("a lazy handle: use lazy=False, or the operators of fn.l3");
+    }
     return NVIMGCODEC_STATUS_SUCCESS;
   });
 }

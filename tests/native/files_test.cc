@@ -122,7 +122,7 @@ void HandleHoldsInItsProcess() {
   bytes[8] ^= 1;  // the nonce
   CHECK(IsHandle(bytes.data(), bytes.size()));
   CHECK(!ReadHandle(bytes.data(), bytes.size(), &handle));
-  CHECK(!IsHandle(bytes.data(), 16));
+  CHECK(!IsHandle(bytes.data(), 7) && !ReadHandle(bytes.data(), 16, &handle));
 }
 
 void HandleIsValidated() {

@@ -12,7 +12,10 @@ ROOT = Path(__file__).resolve().parents[2]
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 
 # What engines know of src/output: plans, not requests.
-PLANS = {f"src/output/{name}.h" for name in ("output_plan", "payload_ranges", "store_pixel", "window_job")}
+PLANS = {
+    f"src/output/{name}.h"
+    for name in ("output_plan", "payload_ranges", "store_pixel", "window_job")
+}
 
 # What each layer may include besides itself. Faces stand on top and may include all of them.
 BELOW = {

@@ -1,0 +1,198 @@
+"""fn.l3.readers.file beside fn.readers.file, whole and lazy, in DALI pipelines on the CPU.
+
+Pipelines take turns, some batches each; what counts is the median of the ratios within a round.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import nvidia.dali as dali
+from benchmarks.cpu.case import Result, in_turns, interval, keep_memory, median_ratio
+from benchmarks.peers import large_images
+from benchmarks.report import table
+from nvidia.dali import fn, types
+from rich.progress import track
+
+import l3dali
+import l3dali.plugin
+
+BATCH = 32
+WINDOW = 512
+COPIES = 16  # of each file, so that a processor's cache does not hold all
+WARM_UP = 2  # batches
+READ_AHEAD_S = 0.05  # for what a pipeline has begun when its turn ends
+
+Graph = Callable[[Any], Any]  # from encoded files to outputs
+
+
+def write_files(
+    images: Iterable[Any], coding: l3dali.Coding, folder: Path, copies: int
+) -> list[str]:
+    folder.mkdir()
+    paths = []
+    for i, image in enumerate(track(images, f"encode {coding}")):
+        data = l3dali.encode(image, coding=coding)
+        for copy in range(copies):
+            path = folder / f"{copy}-{i}.l3"
+            path.write_bytes(data)
+            paths.append(str(path))
+    return paths
+
+
+def small_images(height: int, width: int) -> Iterator[Any]:
+    """Images of a size, cut from noisy waves."""
+    rng = np.random.default_rng(1)
+    for _ in range(64):
+        y, x = np.indices((height, width))[:, :, :, None]
+        wave = 120 + 60 * np.sin(y / 7 + rng.uniform(0, 6, 3)) + 50 * np.sin(x / 9)
+        yield (wave + rng.integers(0, 8, wave.shape)).astype(np.uint8)
+
+
+def pipeline(paths: list[str], lazy: bool | None, graph: Graph, threads: int) -> Any:
+    """Behind DALI's reader if `lazy` is None, else behind ours."""
+    pipe = dali.Pipeline(BATCH, threads, None, seed=1)
+    with pipe:
+        reader, extra = (
+            (fn.readers.file, {}) if lazy is None else (fn.l3.readers.file, {"lazy": lazy})
+        )
+        encoded = reader(files=paths, random_shuffle=True, initial_fill=64, seed=2, **extra)[0]
+        outputs = graph(encoded)
+        pipe.set_outputs(*(outputs if isinstance(outputs, list) else [outputs]))
+    for _ in range(WARM_UP):
+        pipe.run()
+    return pipe
+
+
+def compare(
+    paths: list[str], lazy: bool, graph: Graph, rounds: int, threads: int, *, is_cold: bool = False
+) -> dict[str, float]:
+    """Images a second and CPU time of our reader over those of DALI's, and their 95 % intervals."""
+    batches = max(4, len(paths) // BATCH)
+
+    def turn_of(reader: bool | None) -> Callable[[], None]:
+        pipe = pipeline(paths, reader, graph, threads)
+
+        def turn() -> None:
+            if is_cold:
+                drop_pages(paths)
+            begin = time.perf_counter()
+            for _ in range(batches):
+                pipe.run()
+            walls[reader].append(time.perf_counter() - begin)
+            time.sleep(READ_AHEAD_S)
+
+        return turn
+
+    walls: dict[bool | None, list[float]] = {None: [], lazy: []}
+    spent = in_turns({"dali": turn_of(None), "l3": turn_of(lazy)}, rounds)
+    rates = walls[None], walls[lazy]
+    return {
+        "images_per_s": BATCH * batches / float(np.median(walls[lazy])),
+        "rate": median_ratio(*rates),
+        "rate_low": interval(*rates)[0],
+        "rate_high": interval(*rates)[1],
+        "cpu": median_ratio(spent["l3"], spent["dali"]),
+        "cpu_low": interval(spent["l3"], spent["dali"])[0],
+        "cpu_high": interval(spent["l3"], spent["dali"])[1],
+    }
+
+
+def drop_pages(paths: Sequence[str]) -> None:
+    """Takes files out of the page cache."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+def bytes_share(paths: list[str]) -> float:
+    """The share of the files' bytes that lazy random crops of an eighth of the pixels read."""
+
+    def crop(handle: Any) -> Any:
+        return fn.l3.decode_random_crop(handle, random_area=(0.125, 0.125))
+
+    pipe = pipeline(paths, True, crop, 2)
+
+    def asked() -> int:
+        lines = Path("/proc/self/io").read_text().splitlines()
+        return int(dict(line.split(": ") for line in lines)["rchar"])
+
+    time.sleep(READ_AHEAD_S)
+    before, batches = asked(), 20
+    for _ in range(batches):
+        pipe.run()
+    time.sleep(READ_AHEAD_S)
+    mean = sum(Path(path).stat().st_size for path in paths) / len(paths)
+    return (asked() - before) / (batches * BATCH * mean)
+
+
+def crop(encoded: Any) -> Any:
+    """What a training takes: a window anywhere, normalized, in halves."""
+    x, y = (fn.random.uniform(range=(0.0, 1.0)) for _ in range(2))
+    return fn.l3.decode_crop_mirror_normalize(
+        encoded, crop=(WINDOW, WINDOW), crop_pos_x=x, crop_pos_y=y,
+        mean=[120.0] * 3, std=[60.0] * 3, dtype=types.FLOAT16, output_layout="CHW",
+    )  # fmt: skip
+
+
+def same(encoded: Any) -> Any:
+    """The files as they are."""
+    return encoded
+
+
+def reader(
+    data: Path | None = None, rounds: int = 15, threads: int = 2, disk: Path | None = None
+) -> Result:
+    """`fn.l3.readers.file` beside `fn.readers.file`, in DALI pipelines on the CPU.
+
+    Images are RGB8 of 2048 x 1024 pixels: those of photo/large, cut and mirrored to that size;
+    without --data a noisy gradient. Each file is there 16 times. Batches of 32, shuffled. Crops are
+    512 x 512 pixels to normalized halves, CHW. Pipelines take turns; numbers are those of L3's
+    reader over those of DALI's, the median of the ratios within a round, with the 95 % interval.
+    The page cache holds the files, except where "dropped pages" is said; those lie in --disk.
+    """
+    keep_memory()
+    results: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory(dir=disk) as cold:
+        folder = Path(name)
+        large = {
+            coding: write_files(large_images(data), coding, folder / coding, COPIES)
+            for coding in ("packed", "rans")
+        }
+        on_disk = write_files(large_images(data), "packed", Path(cold) / "packed", COPIES)
+        small = {
+            size: write_files(small_images(*size), "packed", folder / f"{size[0]}", 4)
+            for size in ((32, 32), (375, 500))
+        }
+
+        def add(row: str, paths: list[str], lazy: bool, graph: Graph, **options: Any) -> None:
+            results[row] = compare(paths, lazy, graph, rounds, threads, **options)
+
+        for coding, paths in large.items():
+            add(f"{coding}: whole files, reading alone", paths, False, same)
+            add(f"{coding}: lazy, crops", paths, True, crop)
+            add(f"{coding}: lazy, whole images", paths, True, fn.l3.decode)
+        add("packed: lazy, crops, dropped pages", on_disk, True, crop, is_cold=True)
+        for (height, width), paths in small.items():
+            add(f"{width} x {height}: whole files, reading alone", paths, False, same)
+            add(f"{width} x {height}: lazy, whole images", paths, True, fn.l3.decode)
+        shares = {coding: bytes_share(paths) for coding, paths in large.items()}
+    columns = {
+        "images/s of L3's": "{images_per_s:.0f}",
+        "images/s, ratio": "{rate:.2f} ({rate_low:.2f} to {rate_high:.2f})",
+        "CPU time, ratio": "{cpu:.2f} ({cpu_low:.2f} to {cpu_high:.2f})",
+    }
+    read = ", ".join(f"{coding} {share:.2f}" for coding, share in shares.items())
+    text = table("pipeline", results, columns) + (
+        "\nLazy `decode_random_crop` of an eighth of the pixels reads this share of the files' "
+        f"bytes: {read}.\n"
+    )
+    return Result(text, {"ratios": results, "bytes": shares})
