@@ -98,15 +98,19 @@ class Batch {
         count_(members.size() * copies),
         make_plan_(make_plan),
         output_(OutputBytes()) {
-    std::vector<CudaSample> samples;
+    std::vector<OutputPlan> plans;
+    std::vector<std::vector<GroupOutput>> groups;
+    std::vector<WindowJob> jobs;
     for (size_t i = 0; i < count_; ++i) {
       const ImageView& view = member(i).view;
-      samples.push_back({view, make_plan(view.info, output_.data() + OutputOffset(i))});
+      plans.push_back(make_plan(view.info, output_.data() + OutputOffset(i)));
+      groups.push_back({GroupOfView(view)});
     }
+    for (size_t i = 0; i < count_; ++i) jobs.push_back({&member(i).view, &groups[i], &plans[i], 1});
     // Memory may still hold an earlier batch's pixels.
     L3_CUDA_CHECK(cudaMemset(output_.data(), 0xA5, OutputBytes()));
     BatchLayout layout;
-    layout.Plan(samples, GetGpuLimits());
+    layout.Plan(jobs, GetGpuLimits());
     device_ = std::make_unique<DeviceMemory>(layout.total_bytes());
     std::vector<uint8_t> staging(layout.total_bytes());
     for (size_t i = 0; i < layout.piece_count(); ++i) {

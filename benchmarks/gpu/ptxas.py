@@ -59,7 +59,7 @@ TEAMS, TEAM_WARPS = 2, 3
 _PLAN = """
 #include <cstdio>
 #include <cstdlib>
-#include "cuda/engine/batch_layout.h"
+#include "cuda/engine/rans_grid.h"
 #include "cuda/kernels/rans_lookup.cuh"
 #include "cuda/kernels/warp_scratch.cuh"
 int main(int, char** v) {
@@ -69,7 +69,7 @@ int main(int, char** v) {
   const l3::GpuLimits gpu = {n[0], n[1], n[2], n[3], {}};
   const std::vector<uint64_t> tasks(32, 128);
   const l3::WarpLimits warps = {n[4], n[4] < 20 ? n[4] : 20};
-  const l3::RansGrid plan = l3::PlanRans(tasks, {{32, 0, 0, 0}}, scratch, warps, gpu);
+  const l3::RansGrid plan = l3::PlanRans(tasks, {32}, scratch, warps, gpu);
   std::printf("%u %u %zu %zu %zu", plan.warps_per_block, plan.blocks_per_multiprocessor,
               sizeof(l3::RansLookup) + plan.warps_per_block * scratch, sizeof(l3::WarpScratch),
               sizeof(l3::TeamScratch));
@@ -152,7 +152,7 @@ def plan_batch(gpu: Gpu, kernel: Kernel, size: int, folder: Path) -> tuple[int, 
     if not program.exists():
         source = program.with_suffix(".cc")
         source.write_text(_PLAN)
-        units = ["src/cuda/engine/batch_layout.cc", *map(str, (ROOT / "src/format").glob("*.cc"))]
+        units = ["src/cuda/engine/rans_grid.cc", *map(str, (ROOT / "src/format").glob("*.cc"))]
         _run("g++", "-std=c++17", "-Isrc", "-w", source, *units, "-o", program)
     kib = (gpu.shared_kib, gpu.block_shared_kib, gpu.reserved_kib)
     numbers = (gpu.multiprocessors, *(1024 * n for n in kib), kernel.warps(gpu), size)

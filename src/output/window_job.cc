@@ -16,11 +16,7 @@ float ValueOf(const std::vector<float>& values, uint32_t channel) {
 }  // namespace
 
 std::vector<GroupOutput> SplitOutputByGroup(const ImageView& view, const TensorPlan& plan) {
-  if (plan.wide == nullptr) {
-    GroupOutput all = {};  // nobody asks its plan of it
-    all.group_channels = static_cast<uint8_t>(view.info.channels);
-    return {all};
-  }
+  if (plan.wide == nullptr) return {GroupOfView(view)};
   const std::vector<uint16_t>& source = plan.wide->source;
   std::vector<uint32_t> place_of(view.info.channels, kNoPlace);
   for (uint32_t place = 0; place < source.size(); ++place) place_of[source[place]] = place;

@@ -61,11 +61,23 @@ struct WindowJob {
   // Not null: the view comes from a handle and has no payloads. They are read from this file.
   PayloadReader* reader = nullptr;
   bool is_pinned = false;  // the file is in pinned memory, and stays there until the work is done
+  // The groups of the list that a launch decodes, where many windows need several.
+  size_t group_begin = 0;
+  size_t group_end = ~size_t{0};
 
+  size_t end_of_groups() const { return group_end < groups->size() ? group_end : groups->size(); }
   OutputPlan PlanOf(size_t group, size_t window) const {
     return groups->size() == 1 ? plans[window] : (*groups)[group].PlanOf(plans[window]);
   }
 };
+
+// The only group of a view that is one.
+inline GroupOutput GroupOfView(const ImageView& view) {
+  GroupOutput group = {};  // without a plan of its own
+  group.number = view.group;
+  group.group_channels = static_cast<uint8_t>(view.info.channels);
+  return group;
+}
 
 // The groups that have channels of the plan's output, in the order of the file. None if a caller
 // changed the list of groups since ParseImage() validated it.

@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -67,15 +68,7 @@ class GpuMeter {
     RequireCount(count);
     const std::vector<uintptr_t> outputs = PlaceOutputs(batch);
     batch.PlaceOutputs(outputs, std::nullopt);
-    std::vector<CudaSample> samples;
-    std::vector<size_t> items;  // of the samples
-    for (const WindowJob& job : batch.jobs()) {
-      const size_t first = items.empty() ? 0 : items.back() + 1;
-      for (size_t g = 0; g < job.groups->size(); ++g) {
-        AppendSamples(job, g, &samples);
-        for (size_t i = 0; i < job.plan_count; ++i) items.push_back(first + i);
-      }
-    }
+    std::vector<WindowJob> jobs = batch.jobs();
     std::vector<DecodeResult> results;
     Times times = {};
     {
@@ -85,26 +78,22 @@ class GpuMeter {
       std::shared_ptr<EncodedCache> cache;
       if (is_cached) {
         uint64_t bytes = kCacheSlack;
-        for (const CudaSample& sample : samples) bytes += sample.view.payloads_bytes + kEntrySlack;
+        for (const WindowJob& job : jobs) bytes += job.view->payloads_bytes + kEntrySlack;
         const CacheOptions options = {bytes, CachePolicy::kThreshold, 0};
         cache = std::make_shared<EncodedCache>(options, make_device_());
         with_cache = std::make_unique<BatchDecoder>(make_device_(), cache);
-        results = Fill(samples, &keys, cache.get(), with_cache.get(), threads);
+        results = Fill(jobs, &keys, cache.get(), with_cache.get(), threads);
       }
       BatchDecoder* const decoder = is_cached ? with_cache.get() : decoder_.get();
       times = TimesOfEach(count, [&](unsigned repeats) {
         for (unsigned i = 0; i < repeats; ++i) {
-          Launch(samples, decoder, threads);
+          Launch(jobs, decoder, threads);
           if (i > 0) decoder->Wait();
         }
         results = decoder->Wait();
       });
     }
-    std::vector<DecodeResult> of_items(batch.size(), DecodeResult{Status::kOk, 0});
-    for (size_t i = 0; i < results.size(); ++i) {
-      of_items[items[i]] = FirstBad(of_items[items[i]], results[i]);
-    }
-    batch.RequireDecoded(of_items);
+    batch.RequireDecoded(results);
     return times;
   }
 
@@ -128,31 +117,36 @@ class GpuMeter {
     return {wall.count() / count, cpu / count};
   }
 
-  void Launch(const std::vector<CudaSample>& samples, BatchDecoder* decoder, unsigned threads) {
-    decoder->Launch(samples, stream_.get(),
+  void Launch(const std::vector<WindowJob>& jobs, BatchDecoder* decoder, unsigned threads) {
+    decoder->Launch(jobs, stream_.get(),
                     [threads](size_t count, const std::function<void(size_t)>& task) {
                       ParallelFor(count, threads, task);
                     });
   }
 
-  // Decodes the samples once into the cache, each under a name of its own, and points them there.
-  std::vector<DecodeResult> Fill(std::vector<CudaSample>& samples, std::vector<std::string>* keys,
+  // Decodes the files once into the cache, each under a name of its own, and points the jobs there.
+  std::vector<DecodeResult> Fill(std::vector<WindowJob>& jobs, std::vector<std::string>* keys,
                                  EncodedCache* cache, BatchDecoder* decoder, unsigned threads) {
-    for (size_t i = 0; i < samples.size(); ++i) keys->push_back(std::to_string(i));
-    for (size_t i = 0; i < samples.size(); ++i) {
-      if (cache->Wants((*keys)[i], samples[i].view)) samples[i].cache_key = &(*keys)[i];
+    for (size_t i = 0; i < jobs.size(); ++i) keys->push_back(std::to_string(i));
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      if (cache->Wants((*keys)[i], *jobs[i].view)) jobs[i].cache_key = &(*keys)[i];
     }
-    Launch(samples, decoder, threads);
+    Launch(jobs, decoder, threads);
     const std::vector<DecodeResult> results = decoder->Wait();
-    for (size_t i = 0; i < samples.size(); ++i) {
-      const CachedImage* const cached = cache->Peek((*keys)[i]);
-      const bool is_kept = samples[i].cache_key != nullptr;
-      if (cached == nullptr && is_kept && results[i].status == Status::kOk) throw std::bad_alloc();
-      if (cached == nullptr)
-        continue;  // damaged, which decoding says, or none that the cache keeps
-      samples[i].view = cached->view;
-      samples[i].cached = cached;
-      samples[i].cache_key = nullptr;
+    auto window = results.begin();
+    for (WindowJob& job : jobs) {
+      const auto end = window + static_cast<std::ptrdiff_t>(job.plan_count);
+      const bool is_sound = std::all_of(
+          window, end, [](const DecodeResult& result) { return result.status == Status::kOk; });
+      window = end;
+      if (job.cache_key == nullptr) continue;
+      job.cached = cache->Peek(*job.cache_key);
+      job.cache_key = nullptr;
+      if (job.cached != nullptr) {
+        job.view = &job.cached->view;
+      } else if (is_sound) {
+        throw std::bad_alloc();
+      }
     }
     return results;
   }

@@ -23,13 +23,13 @@ engine_matrix = pytest.mark.parametrize("engine", ENGINES)
 present = pytest.mark.usefixtures("require_engine")
 some = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
-MAX_TILE_TAKERS = 64  # kMaxTileTakers in src/cuda/kernels/tile_batch.h
+MAX_TILE_WINDOWS = 64  # kMaxTileWindows in src/cuda/kernels/tile_batch.h
 
 
-def takers_of(data: bytes, plans: list[Plan]) -> Counter[tuple[int, int]]:
+def windows_by_tile(data: bytes, plans: list[Plan]) -> Counter[tuple[int, int]]:
     """How many windows touch each tile."""
     header = reference_decoder.parse_header(data)
-    takers: Counter[tuple[int, int]] = Counter()
+    windows: Counter[tuple[int, int]] = Counter()
     for plan in plans:
         x, y, width, height = plan.window
         if width == 0 or height == 0:
@@ -38,13 +38,13 @@ def takers_of(data: bytes, plans: list[Plan]) -> Counter[tuple[int, int]]:
             y >> header.tile_height_log2, (y + height - 1 >> header.tile_height_log2) + 1
         ):
             first, last = x >> header.tile_width_log2, x + width - 1 >> header.tile_width_log2
-            takers.update((row, column) for column in range(first, last + 1))
-    return takers
+            windows.update((row, column) for column in range(first, last + 1))
+    return windows
 
 
 def decoded_tiles(data: bytes, plans: list[Plan]) -> int:
     """How many times a tile has to be decoded."""
-    return sum(-(-count // MAX_TILE_TAKERS) for count in takers_of(data, plans).values())
+    return sum(-(-count // MAX_TILE_WINDOWS) for count in windows_by_tile(data, plans).values())
 
 
 def draw_plans(rng: Generator, image: NDArray[np.generic], count: int, kind: str) -> list[Plan]:
@@ -134,7 +134,7 @@ def test_streams_beyond_our_encoder(engine: str, data: bytes, seed: int, count: 
 @engine_matrix
 @present
 @pytest.mark.parametrize("coding", CODINGS)
-@pytest.mark.parametrize("count", [MAX_TILE_TAKERS, MAX_TILE_TAKERS + 1, 3 * MAX_TILE_TAKERS])
+@pytest.mark.parametrize("count", [MAX_TILE_WINDOWS, MAX_TILE_WINDOWS + 1, 3 * MAX_TILE_WINDOWS])
 def test_a_tile_of_many_windows(engine: str, count: int, coding: str) -> None:
     """A warp stores a tile for so many windows at most; another one decodes it again."""
     rng = np.random.default_rng(count)
@@ -154,6 +154,6 @@ def test_a_grid_decodes_each_tile_once(engine: str, coding: str) -> None:
     for i, plan in enumerate(plans):
         plan.window, plan.border = (20 * (i % 7), 16 * (i // 7), 40, 32), (0, 0, 0, 0)
         lay_out(rng, plan)
-    takers = takers_of(data, plans)
-    assert (len(takers), max(takers.values())) == (30, 8)
+    windows = windows_by_tile(data, plans)
+    assert (len(windows), max(windows.values())) == (30, 8)
     check(engine, data, plans, image)

@@ -324,7 +324,7 @@ def test_upload_has_the_payloads_of_the_window_alone() -> None:
         ((96, 0, 5, 70), (3, 7, 11, 15, 19)),
     ]:
         expected = sum(payload_bytes[tile] + task_bytes for tile in tiles)
-        # A plan has a list of takers: 8 bytes a tile, in whole blocks of 16.
+        # A plan has a list of windows: 8 bytes a tile, in whole blocks of 16.
         assert 0 <= uploaded(window) - others - expected <= 8 * len(tiles) + 16
 
 

@@ -33,6 +33,7 @@
 #include "cuda/engine/encoded_cache.h"
 #include "encoder/encoder.h"
 #include "format/image_view.h"
+#include "windowed_image.h"
 
 #define CHECK(condition)                                                              \
   do {                                                                                \
@@ -180,13 +181,13 @@ class Outputs {
   std::vector<std::shared_ptr<void>> memory_;
 };
 
-std::vector<CudaSample> MakeSamples(const Pictures& batch, const Outputs& outputs) {
-  std::vector<CudaSample> samples;
+std::vector<WindowedImage> MakeImages(const Pictures& batch, const Outputs& outputs) {
+  std::vector<WindowedImage> images;
   for (size_t i = 0; i < batch.size(); ++i) {
     const ImageView& view = batch[i]->view;
-    samples.push_back({view, WholeImagePlan(view.info, outputs.data(i))});
+    images.push_back({view, {WholeImagePlan(view.info, outputs.data(i))}});
   }
-  return samples;
+  return images;
 }
 
 // The files of a batch one after the other, as a reader leaves them in pinned memory.
@@ -205,13 +206,13 @@ class PinnedFiles {
     }
   }
 
-  // Samples whose number has one of the bits of `mask` at this place.
-  std::vector<CudaSample> Pin(std::vector<CudaSample> samples, uint32_t mask) const {
-    for (size_t i = 0; i < samples.size(); ++i) {
-      samples[i].is_pinned = (mask >> i & 1) != 0;
-      if (samples[i].is_pinned) samples[i].view = views_[i];
+  // Images whose number has one of the bits of `mask` at this place.
+  std::vector<WindowedImage> Pin(std::vector<WindowedImage> images, uint32_t mask) const {
+    for (size_t i = 0; i < images.size(); ++i) {
+      images[i].is_pinned = (mask >> i & 1) != 0;
+      if (images[i].is_pinned) images[i].view = views_[i];
     }
-    return samples;
+    return images;
   }
   const ImageView& view(size_t i) const { return views_[i]; }
 
@@ -228,19 +229,19 @@ std::shared_ptr<EncodedCache> MakeCache(EmulatedGpu* gpu, const CacheOptions& op
 }
 
 // The same as an operator does it that has a cache.
-std::vector<CudaSample> MakeCachedSamples(const Pictures& batch, const Outputs& outputs,
-                                          EncodedCache* cache) {
-  std::vector<CudaSample> samples = MakeSamples(batch, outputs);
+std::vector<WindowedImage> MakeCachedImages(const Pictures& batch, const Outputs& outputs,
+                                            EncodedCache* cache) {
+  std::vector<WindowedImage> images = MakeImages(batch, outputs);
   for (size_t i = 0; i < batch.size(); ++i) {
     const Picture& picture = *batch[i];
-    samples[i].cached = cache->Find(picture.name, picture.file.data(), picture.file.size());
-    if (samples[i].cached != nullptr) {
-      samples[i].view = samples[i].cached->view;
+    images[i].cached = cache->Find(picture.name, picture.file.data(), picture.file.size());
+    if (images[i].cached != nullptr) {
+      images[i].view = images[i].cached->view;
     } else if (cache->Wants(picture.name, picture.view)) {
-      samples[i].cache_key = &picture.name;
+      images[i].cache_key = &picture.name;
     }
   }
-  return samples;
+  return images;
 }
 
 bool AllOk(const std::vector<DecodeResult>& results) {
@@ -319,7 +320,7 @@ void BatchesInFlight() {
     BatchDecoder decoder(gpu.MakeDevice(way.upload_pace), nullptr, way.upload);
     decoder.Reserve(1 << 20, 1 << 20);  // growing would wait
     for (size_t i = 0; i < batches.size(); ++i) {
-      decoder.Launch(MakeSamples(batches[i], outputs[i]), stream.get(), kOnTwoThreads);
+      decoder.Launch(JobsOf(MakeImages(batches[i], outputs[i])), stream.get(), kOnTwoThreads);
       if (way.waits && i > 0) CHECK(AllOk(decoder.Wait()));
     }
     for (int i = 0; i < 2; ++i) CHECK(AllOk(decoder.Wait()));
@@ -333,19 +334,20 @@ void BatchesInFlight() {
   }
 }
 
-// Tiles that windows touch, those of several windows of a file once.
-uint64_t CountTouchedTiles(const std::vector<CudaSample>& samples) {
+// Tiles that windows touch, those of several windows of an image once.
+uint64_t CountTouchedTiles(const std::vector<WindowedImage>& images) {
   uint64_t count = 0;
-  std::set<uint32_t> tiles;  // of a file
-  for (const CudaSample& sample : samples) {
-    if (!sample.shares_file) tiles.clear();
-    const ImageInfo& info = sample.view.info;
-    const TileSpan span = TilesOfWindow(info, sample.plan.window);
-    for (uint32_t i = 0; i < span.tile_count(); ++i) {
-      const uint32_t row = span.row_begin + i / span.columns();
-      const uint32_t column = span.column_begin + i % span.columns();
-      if (tiles.insert(row * info.tile_columns() + column).second) ++count;
+  for (const WindowedImage& image : images) {
+    std::set<uint32_t> tiles;
+    for (const OutputPlan& plan : image.plans) {
+      const TileSpan span = TilesOfWindow(image.view.info, plan.window);
+      for (uint32_t i = 0; i < span.tile_count(); ++i) {
+        const uint32_t row = span.row_begin + i / span.columns();
+        const uint32_t column = span.column_begin + i % span.columns();
+        tiles.insert(row * image.view.info.tile_columns() + column);
+      }
     }
+    count += tiles.size();
   }
   return count;
 }
@@ -366,13 +368,17 @@ void WindowsOfOneFile() {
       const auto device = gpu.MakeDevice(Pace::kEager);
       const auto stream = gpu.MakeStream(Pace::kLazy);
       const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
-      std::vector<CudaSample> samples;
+      std::vector<WindowedImage> images;
       std::vector<std::shared_ptr<void>> memory;
       std::vector<Bytes> expected;
       for (size_t i = 0; i < batch.size(); ++i) {
         const ImageView& view = batch[i]->view;
         const ImageInfo& info = view.info;
         const uint32_t windows = 1 + random() % 5;
+        WindowedImage& image = images.emplace_back();
+        image.is_pinned = round % 3 == 1;
+        image.view = image.is_pinned ? pinned.view(i) : view;
+        if (round % 3 == 2) image.cache_key = &batch[i]->name;
         for (uint32_t k = 0; k < windows; ++k) {
           OutputPlan plan = WholeImagePlan(info, nullptr);
           const bool is_whole = random() % 4 == 0;
@@ -397,23 +403,16 @@ void WindowsOfOneFile() {
           CpuDecoder(view).DecodeWindows(&plan, 1, span, 0, span.tile_count());
           memory.push_back(device->AllocateDevice(std::max<size_t>(1, right.size())));
           plan.data = static_cast<uint8_t*>(memory.back().get()) + origin;
-          samples.push_back({view, plan});
-          samples.back().shares_file = k != 0;
-          if (k == 0 && round % 3 == 1) {
-            samples.back().is_pinned = true;
-            samples.back().view = pinned.view(i);
-          } else if (k == 0 && round % 3 == 2) {
-            samples.back().cache_key = &batch[i]->name;
-          }
+          image.plans.push_back(plan);
         }
       }
       const UploadPolicy policy = round % 2 == 0 ? kOnePart : UploadPolicy{1000, 1};
       BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache, policy);
       for (uint64_t pass = 1; pass <= 2; ++pass) {
-        decoder.Launch(samples, stream.get(), kOnTwoThreads);
+        decoder.Launch(JobsOf(images), stream.get(), kOnTwoThreads);
         CHECK(AllOk(decoder.Wait()));
-        CHECK(gpu.decoded_tiles() == pass * CountTouchedTiles(samples));
-        for (size_t i = 0; i < samples.size(); ++i) {
+        CHECK(gpu.decoded_tiles() == pass * CountTouchedTiles(images));
+        for (size_t i = 0; i < expected.size(); ++i) {
           Bytes got(expected[i].size());
           const auto event = device->MakeEvent();
           device->Copy(got.data(), memory[i].get(), got.size(), stream.get());
@@ -426,15 +425,13 @@ void WindowsOfOneFile() {
         for (const auto& picture : batch) payloads += picture->view.payloads_bytes;
         CHECK(decoder.uploaded_bytes() < payloads + (64 << 10));
         // From the cache, if they got there.
-        for (size_t i = 0, file = 0; i < samples.size(); ++i) {
-          if (i != 0 && !samples[i].shares_file) ++file;
-          const Picture& picture = *batch[file];
-          const CachedImage* cached = cache->FindUnread(picture.name);
+        for (size_t i = 0; i < images.size(); ++i) {
+          const CachedImage* cached = cache->FindUnread(batch[i]->name);
           CHECK((cached != nullptr) == (round % 3 == 2));
           if (cached == nullptr) continue;
-          samples[i].cached = cached;
-          samples[i].view = cached->view;
-          samples[i].cache_key = nullptr;
+          images[i].cached = cached;
+          images[i].view = cached->view;
+          images[i].cache_key = nullptr;
         }
       }
     }
@@ -449,17 +446,17 @@ void DamageAmongWindowsOfOneFile() {
   const auto stream = gpu.MakeStream(Pace::kLazy);
   const auto device = gpu.MakeDevice(Pace::kEager);
   const auto memory = device->AllocateDevice(3 * 300 * 200);
-  std::vector<CudaSample> samples;
+  std::vector<WindowedImage> images = {{picture->view, {}}};
+  std::vector<OutputPlan>& plans = images[0].plans;
   for (const Window& window : {Window{0, 0, 9, 9}, Window{290, 190, 10, 10}, Window{9, 9, 1, 1},
                                Window{280, 180, 19, 20}}) {
-    uint8_t* const output = static_cast<uint8_t*>(memory.get()) + 3 * 300 * 50 * samples.size();
+    uint8_t* const output = static_cast<uint8_t*>(memory.get()) + 3 * 300 * 50 * plans.size();
     OutputPlan plan = WholeImagePlan(picture->view.info, output);
     plan.window = window;
-    samples.push_back({picture->view, plan});
-    samples.back().shares_file = samples.size() > 1;
+    plans.push_back(plan);
   }
   BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
-  decoder.Launch(samples, stream.get());
+  decoder.Launch(JobsOf(images), stream.get());
   const std::vector<DecodeResult>& results = decoder.Wait();
   CHECK(results[0].status == Status::kOk && results[2].status == Status::kOk);
   for (const size_t i : {1, 3}) {
@@ -475,10 +472,10 @@ void ResultsInOrder() {
   CHECK(decoder.Wait().empty());
   Pictures batch = MakeMixedBatch(1);
   const Outputs outputs(&gpu, batch);
-  const std::vector<CudaSample> samples = MakeSamples(batch, outputs);
+  const std::vector<WindowedImage> images = MakeImages(batch, outputs);
   for (size_t i = 0; i < 3; ++i) {  // the results of batch 0 are lost
     DamageLastTile(batch[i].get());
-    decoder.Launch(samples, stream.get());
+    decoder.Launch(JobsOf(images), stream.get());
   }
   CHECK(decoder.Wait()[1].status == Status::kChecksumMismatch);
   CHECK(decoder.Wait()[2].status == Status::kChecksumMismatch);
@@ -496,7 +493,7 @@ void DamageStaysInItsSample() {
     Pictures batch = MakeMixedBatch(5);
     const Outputs outputs(&gpu, batch);
     DamageLastTile(batch[bad].get());
-    decoder.Launch(MakeSamples(batch, outputs), stream.get());
+    decoder.Launch(JobsOf(MakeImages(batch, outputs)), stream.get());
     const std::vector<DecodeResult> results = decoder.Wait();
     for (size_t i = 0; i < batch.size(); ++i) {
       if (i == bad) {
@@ -522,7 +519,8 @@ void PinnedFilesAreNotStaged() {
         BatchDecoder decoder(gpu.MakeDevice(pace), nullptr, upload);
         {
           const PinnedFiles files(batch);
-          decoder.Launch(files.Pin(MakeSamples(batch, outputs), mask), stream.get(), kOnTwoThreads);
+          decoder.Launch(JobsOf(files.Pin(MakeImages(batch, outputs), mask)), stream.get(),
+                         kOnTwoThreads);
           CHECK(AllOk(decoder.Wait()));
         }
         CHECK(outputs.AreRight(batch));
@@ -534,10 +532,10 @@ void PinnedFilesAreNotStaged() {
   EmulatedGpu gpu;
   const Outputs outputs(&gpu, batch);
   const PinnedFiles files(batch);
-  std::vector<CudaSample> samples = files.Pin(MakeSamples(batch, outputs), ~0u);
+  std::vector<WindowedImage> images = files.Pin(MakeImages(batch, outputs), ~0u);
   std::vector<IdleDevice::Upload> uploads;
   BatchDecoder decoder(std::make_unique<IdleDevice>(&uploads), nullptr, {~uint64_t{0}, 1});
-  decoder.Launch(samples, nullptr);
+  decoder.Launch(JobsOf(images), nullptr);
   CHECK(uploads.size() == 3);  // the files, descriptors and all that, padding
   const ImageView& last = files.view(batch.size() - 1);
   CHECK(uploads[0].from == files.view(0).payloads);
@@ -548,21 +546,21 @@ void PinnedFilesAreNotStaged() {
   // Files that do not follow one another: what lies between may be anybody's.
   uploads.clear();
   const PinnedFiles apart(batch, 8);
-  decoder.Launch(apart.Pin(MakeSamples(batch, outputs), ~0u), nullptr);
+  decoder.Launch(JobsOf(apart.Pin(MakeImages(batch, outputs), ~0u)), nullptr);
   CHECK(uploads.size() == 2 + batch.size());
 
   // A window is gathered; files in another order need copies of their own.
   uploads.clear();
-  samples[2].plan.window.width_px = 0;
-  std::swap(samples[5], samples[6]);
-  decoder.Launch(samples, nullptr);
+  images[2].plans[0].window.width_px = 0;
+  std::swap(images[5], images[6]);
+  decoder.Launch(JobsOf(images), nullptr);
   CHECK(uploads.size() == 6);
   CHECK(uploads[1].from == files.view(3).payloads && uploads[2].from == files.view(6).payloads);
 
   // Too little to be worth a copy.
   uploads.clear();
   BatchDecoder usual(std::make_unique<IdleDevice>(&uploads));
-  usual.Launch(samples, nullptr);
+  usual.Launch(JobsOf(images), nullptr);
   CHECK(uploads.size() == 1);
 }
 
@@ -578,9 +576,9 @@ void WindowsOfPinnedFiles() {
   const Outputs outputs(&gpu, batch);
   BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), nullptr, {~uint64_t{0}, 1});
   const PinnedFiles files(batch);
-  std::vector<CudaSample> samples = files.Pin(MakeSamples(batch, outputs), ~0u);
-  for (size_t i = 0; i < 2; ++i) samples[i].plan.window = {270, 150, 30, 150};
-  decoder.Launch(samples, stream.get());
+  std::vector<WindowedImage> images = files.Pin(MakeImages(batch, outputs), ~0u);
+  for (size_t i = 0; i < 2; ++i) images[i].plans[0].window = {270, 150, 30, 150};
+  decoder.Launch(JobsOf(images), stream.get());
   CHECK(AllOk(decoder.Wait()));
   CHECK(decoder.uploaded_bytes() < batch[0]->file.size() + 2 * batch[2]->file.size());
   for (size_t i = 0; i < 2; ++i) {
@@ -608,23 +606,26 @@ void SteadyStateAllocatesNothing() {
   };
   const PinnedFiles files(batch);
   for (const bool cached : {false, true}) {
-    std::vector<CudaSample> samples;
+    std::vector<WindowedImage> images;
+    std::vector<WindowJob> jobs;
     const auto run = [&] {
-      decoder.Launch(samples, nullptr, for_each);
+      decoder.Launch(jobs, nullptr, for_each);
       CHECK(decoder.Wait().size() == batch.size());
     };
-    samples = cached ? MakeCachedSamples(batch, outputs, cache.get())
-                     : files.Pin(MakeSamples(batch, outputs), 0x35);
+    images = cached ? MakeCachedImages(batch, outputs, cache.get())
+                    : files.Pin(MakeImages(batch, outputs), 0x35);
+    jobs = JobsOf(images);
     for (int i = 0; i < 2; ++i) run();
-    if (cached) samples = MakeCachedSamples(batch, outputs, cache.get());
-    CHECK(!cached || samples[0].cached != nullptr);
+    if (cached) images = MakeCachedImages(batch, outputs, cache.get());
+    jobs = JobsOf(images);
+    CHECK(!cached || images[0].cached != nullptr);
     const uint64_t before = g_allocations;
     for (int i = 0; i < 10; ++i) run();
     CHECK(g_allocations == before && calls != 0);
     if (!cached) continue;
     calls = 0;
     BatchDecoder usual(std::make_unique<IdleDevice>(), cache);
-    usual.Launch(samples, nullptr, for_each);
+    usual.Launch(jobs, nullptr, for_each);
     CHECK(usual.Wait().size() == batch.size() && calls == 0);
   }
 }
@@ -645,7 +646,7 @@ void UploadsInChunks() {
     uploads_before.push_back(uploads.size());
     for (size_t i = 0; i < count; ++i) task(i);
   };
-  decoder.Launch(MakeSamples(batch, outputs), nullptr, for_each);
+  decoder.Launch(JobsOf(MakeImages(batch, outputs)), nullptr, for_each);
   const size_t chunks = decoder.uploaded_bytes() / kChunk;
   CHECK(chunks == 3 && uploads.size() == chunks);
   CHECK((uploads_before == std::vector<size_t>{0, 0, 1, 2}));  // the first call reads headers
@@ -659,7 +660,7 @@ void UploadsInChunks() {
 
   uploads.clear();
   batch.resize(1);
-  decoder.Launch(MakeSamples(batch, outputs), nullptr);
+  decoder.Launch(JobsOf(MakeImages(batch, outputs)), nullptr);
   CHECK(uploads.size() == 1);
 }
 
@@ -676,19 +677,19 @@ void OutOfMemory() {
     const Outputs small_outputs(&gpu, small);
     const Outputs large_outputs(&gpu, large);
     BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
-    const std::vector<CudaSample> samples = MakeSamples(large, large_outputs);
-    decoder.Launch(MakeSamples(small, small_outputs), stream.get());
-    decoder.Launch(MakeSamples(small, small_outputs), stream.get());
+    const std::vector<WindowedImage> images = MakeImages(large, large_outputs);
+    decoder.Launch(JobsOf(MakeImages(small, small_outputs)), stream.get());
+    decoder.Launch(JobsOf(MakeImages(small, small_outputs)), stream.get());
     gpu.FailAllocations(failing, 2);  // with room for more, and without
     bool failed = false;
     try {
-      decoder.Launch(samples, stream.get());
+      decoder.Launch(JobsOf(images), stream.get());
     } catch (const std::bad_alloc&) {
       failed = true;
     }
     if (failed) {
       CHECK(decoder.Wait().size() == small.size() && small_outputs.AreRight(small));
-      decoder.Launch(samples, stream.get());
+      decoder.Launch(JobsOf(images), stream.get());
     } else {
       CHECK(failing == 3);  // memory of the device, staging, results
       CHECK(decoder.Wait().size() == small.size());
@@ -703,7 +704,7 @@ void OutOfMemory() {
   const Outputs outputs(&gpu, large);
   BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
   gpu.FailAllocations(0, 1);
-  decoder.Launch(MakeSamples(large, outputs), stream.get());
+  decoder.Launch(JobsOf(MakeImages(large, outputs)), stream.get());
   CHECK(AllOk(decoder.Wait()) && outputs.AreRight(large));
 }
 
@@ -712,12 +713,12 @@ void ReservedMemoryIsEnough() {
   EmulatedGpu gpu;
   const auto stream = gpu.MakeStream(Pace::kLazy);
   const Outputs outputs(&gpu, batch);
-  const std::vector<CudaSample> samples = MakeSamples(batch, outputs);
+  const std::vector<WindowedImage> images = MakeImages(batch, outputs);
   BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
   decoder.Reserve(1 << 20, 1 << 20);
   decoder.Reserve(1 << 10, 1 << 10);
   const uint64_t reserved = gpu.allocations();
-  decoder.Launch(samples, stream.get());
+  decoder.Launch(JobsOf(images), stream.get());
   CHECK(gpu.allocations() == reserved + 1);  // of the results
   decoder.Wait();
   CHECK(outputs.AreRight(batch));
@@ -738,9 +739,9 @@ void GrowingInFlight() {
     BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
     decoder.Reserve(reserved, reserved);
     for (int i = 0; i < 2; ++i) {
-      decoder.Launch(MakeSamples(small, small_outputs), stream.get());
+      decoder.Launch(JobsOf(MakeImages(small, small_outputs)), stream.get());
     }
-    decoder.Launch(MakeSamples(large, large_outputs), stream.get());
+    decoder.Launch(JobsOf(MakeImages(large, large_outputs)), stream.get());
     decoder.Reserve(0, 2 << 20);
     for (int i = 0; i < 2; ++i) CHECK(AllOk(decoder.Wait()));
     CHECK(small_outputs.AreRight(small) && large_outputs.AreRight(large));
@@ -756,7 +757,7 @@ void FailedStaging() {
     const auto stream = gpu.MakeStream(Pace::kLazy);
     const Outputs outputs(&gpu, batch);
     BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), nullptr, {1000, 1});
-    decoder.Launch(MakeSamples(batch, outputs), stream.get());
+    decoder.Launch(JobsOf(MakeImages(batch, outputs)), stream.get());
     const size_t queued = gpu.QueuedWork(stream.get());
     size_t calls = 0;
     bool failed = false;
@@ -764,7 +765,7 @@ void FailedStaging() {
       const Outputs lost(&gpu, batch);
       const PinnedFiles files(batch);
       try {
-        decoder.Launch(files.Pin(MakeSamples(batch, lost), 0x12), stream.get(),
+        decoder.Launch(JobsOf(files.Pin(MakeImages(batch, lost), 0x12)), stream.get(),
                        [&](size_t count, const std::function<void(size_t)>& task) {
                          if (calls++ == failing) throw std::runtime_error("a thread died");
                          for (size_t i = 0; i < count; ++i) task(i);
@@ -783,7 +784,7 @@ void FailedStaging() {
     }
     CHECK(AllOk(decoder.Wait()) && outputs.AreRight(batch));
     const Outputs again(&gpu, batch);
-    decoder.Launch(MakeSamples(batch, again), stream.get());
+    decoder.Launch(JobsOf(MakeImages(batch, again)), stream.get());
     CHECK(AllOk(decoder.Wait()) && again.AreRight(batch));
   }
 }
@@ -803,9 +804,9 @@ void DestructionWaitsForItsOwnWork() {
     {
       const auto stream = gpu.MakeStream(Pace::kLazy);
       BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache);
-      decoder.Launch(MakeSamples(batch, outputs), stream.get());
+      decoder.Launch(JobsOf(MakeImages(batch, outputs)), stream.get());
       if (fills_cache) {
-        decoder.Launch(MakeCachedSamples(batch, outputs, cache.get()), stream.get());
+        decoder.Launch(JobsOf(MakeCachedImages(batch, outputs, cache.get())), stream.get());
       }
       device->Copy(to.data(), from.data(), 8, stream.get());
       CHECK(gpu.QueuedWork(stream.get()) > 1);
@@ -826,7 +827,7 @@ void ManyTinyImages() {
   const auto stream = gpu.MakeStream(Pace::kEager);
   const Outputs outputs(&gpu, batch);
   BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
-  decoder.Launch(MakeSamples(batch, outputs), stream.get(), kOnTwoThreads);
+  decoder.Launch(JobsOf(MakeImages(batch, outputs)), stream.get(), kOnTwoThreads);
   CHECK(decoder.Wait().size() == 1024 && outputs.AreRight(batch));
   CHECK(gpu.launches() == 2);  // of rans tiles, and of packed ones
 }
@@ -838,7 +839,7 @@ void HundredMegapixels() {
   const auto stream = gpu.MakeStream(Pace::kEager);
   const Outputs outputs(&gpu, batch);
   BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
-  decoder.Launch(MakeSamples(batch, outputs), stream.get());
+  decoder.Launch(JobsOf(MakeImages(batch, outputs)), stream.get());
   CHECK(AllOk(decoder.Wait()) && outputs.AreRight(batch));
 }
 
@@ -851,9 +852,10 @@ void CostlyTilesFirst() {
   batch.push_back(MakePicture({1400, 400, 1, 8, Coding::kPacked, 8}, 4));
   EmulatedGpu gpu;
   const Outputs outputs(&gpu, batch);
-  const std::vector<CudaSample> samples = MakeSamples(batch, outputs);
+  const std::vector<WindowedImage> images = MakeImages(batch, outputs);
+  const std::vector<WindowJob> jobs = JobsOf(images);
   BatchLayout layout;
-  layout.Plan(samples, kLargeGpu);
+  layout.Plan(jobs, kLargeGpu);
   Bytes buffer(layout.total_bytes());
   for (size_t i = 0; i < layout.piece_count(); ++i) {
     layout.WritePiece(i, buffer.data(), buffer.data());
@@ -862,26 +864,11 @@ void CostlyTilesFirst() {
   for (size_t launch = 0; launch < layout.launch_count(); ++launch) {
     const TileBatch tiles = layout.Batch(buffer.data(), launch);
     for (uint64_t i = 0; i < tiles.task_count; ++i) {
-      const uint32_t sample = tiles.tasks[i].sample;
-      if (order.empty() || order.back() != sample) order.push_back(sample);
+      const uint32_t window = tiles.tasks[i].window;
+      if (order.empty() || order.back() != window) order.push_back(window);
     }
   }
   CHECK((order == std::vector<uint32_t>{2, 1, 3, 0}));
-}
-
-// Kernels read a plan 16 bytes at a time, however many samples come before.
-void PlansAreAligned() {
-  for (size_t count = 1; count <= 4; ++count) {
-    const auto picture = MakePicture({40, 30, 3, 8, Coding::kPacked, 4}, 1);
-    CudaSample sample = {picture->view, WholeImagePlan(picture->view.info, nullptr)};
-    sample.plan.window = {1, 1, 7, 7};
-    const std::vector<CudaSample> samples(count, sample);
-    BatchLayout layout;
-    layout.Plan(samples, kLargeGpu);
-    Bytes buffer(layout.total_bytes());
-    const auto plans = reinterpret_cast<uintptr_t>(layout.Batch(buffer.data(), 0).plans);
-    CHECK((plans - reinterpret_cast<uintptr_t>(buffer.data())) % 16 == 0);
-  }
 }
 
 // Few packed tiles of RGB8 are decoded by teams; other images, and more tiles, are not.
@@ -892,78 +879,21 @@ void FewTilesInTeams() {
   Kind deep = rgb;
   deep.sample_bits = 16;
   const auto in_teams = [](const std::vector<Kind>& kinds, size_t copies) {
-    std::vector<CudaSample> samples;
+    std::vector<WindowedImage> images;
     Pictures batch;
     for (const Kind& kind : kinds) batch.push_back(MakePicture(kind, 1));
     for (size_t i = 0; i < copies * batch.size(); ++i) {
       const ImageView& view = batch[i % batch.size()]->view;
-      samples.push_back({view, WholeImagePlan(view.info, nullptr)});
+      images.push_back({view, {WholeImagePlan(view.info, nullptr)}});
     }
+    const std::vector<WindowJob> jobs = JobsOf(images);
     BatchLayout layout;
-    layout.Plan(samples, kLargeGpu);
+    layout.Plan(jobs, kLargeGpu);
     return layout.Batch(nullptr, 0).in_teams != 0;
   };
   CHECK(in_teams({rgb}, 1) && in_teams({rgb, deep}, 1));
   CHECK(!in_teams({gray}, 1) && !in_teams({deep}, 1) && !in_teams({rgb, gray}, 1));
   CHECK(!in_teams({rgb}, kLargeGpu.team_tiles[0]));
-}
-
-// Each part has the tasks of its samples, and all that they read is in the pieces up to its end.
-void PartsOfABatch() {
-  const Pictures batch = MakeMixedBatch(6);
-  EmulatedGpu gpu;
-  const Outputs outputs(&gpu, batch);
-  const std::vector<CudaSample> samples = MakeSamples(batch, outputs);
-  uint64_t payload_bytes = 0;
-  for (const CudaSample& sample : samples) payload_bytes += sample.view.payloads_bytes;
-  BatchLayout layout;
-  for (const uint64_t part_bytes : {uint64_t{1}, uint64_t{1000}, payload_bytes / 2 + 1}) {
-    layout.Plan(samples, kLargeGpu, nullptr, {part_bytes, ~uint64_t{0}});
-    CHECK(layout.parts().size() <= payload_bytes / part_bytes);
-    CHECK((layout.parts().size() == 1) == (2 * part_bytes > payload_bytes));
-    CHECK(layout.parts().back().piece_end == layout.piece_count());
-    CHECK(layout.BytesOfPieces(layout.piece_count()) == layout.total_bytes());
-    Bytes buffer(layout.total_bytes());
-    size_t piece = 0;
-    size_t launch = 0;
-    uint64_t task_count = 0;
-    uint32_t next_sample = 0;
-    uint64_t part_begin = layout.BytesOfPieces(samples.size());
-    for (size_t part = 0; part < layout.parts().size(); ++part) {
-      for (; piece < layout.parts()[part].piece_end; ++piece) {
-        layout.WritePiece(piece, buffer.data(), buffer.data());
-      }
-      const uint64_t part_end = layout.BytesOfPieces(piece);
-      uint32_t sample_end = next_sample;
-      std::set<std::pair<TileKind, uint32_t>> kernels;
-      for (; launch < layout.parts()[part].launch_end; ++launch) {
-        const TileBatch tiles = layout.Batch(buffer.data(), launch);
-        CHECK(tiles.task_count != 0 && kernels.insert({tiles.kind, tiles.sample_bytes}).second);
-        CHECK(tiles.tasks == layout.Batch(buffer.data(), 0).tasks + task_count);
-        task_count += tiles.task_count;
-        for (uint64_t i = 0; i < tiles.task_count; ++i) {
-          const TileTask& task = tiles.tasks[i];
-          CHECK(task.sample >= next_sample);
-          CHECK(tiles.samples[task.sample].info.sample_bytes() == tiles.sample_bytes);
-          sample_end = std::max(sample_end, task.sample + 1);
-          const uint8_t* payload =
-              tiles.samples[task.sample].payloads + uint64_t{16} * task.payload_begin;
-          const uint8_t* payload_end = payload + uint64_t{16} * task.payload_units;
-          CHECK(payload >= buffer.data() + part_begin);
-          CHECK(payload_end + kPayloadPaddingBytes <= buffer.data() + part_end);
-          if (payload_end == payload) continue;  // fills a block up
-          const bool is_rans = TileCoding{payload[4]} >= TileCoding::kRans;
-          CHECK(tiles.kind == (is_rans ? TileKind::kModel : TileKind::kSimple));
-        }
-      }
-      next_sample = sample_end;
-      part_begin = part_end;
-    }
-    CHECK(launch == layout.launch_count() && next_sample == samples.size());
-  }
-  const std::vector<CudaSample> none;
-  layout.Plan(none, kLargeGpu);
-  CHECK(layout.parts().size() == 0 && layout.total_bytes() == 0);
 }
 
 // An index that somebody changes once it was judged: the image is damaged, and nothing is read that
@@ -976,11 +906,11 @@ void IndexChangesWhilePlanned() {
     const auto stream = gpu.MakeStream(Pace::kLazy);
     const Outputs outputs(&gpu, batch);
     BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), nullptr, {1, 1});
-    std::vector<CudaSample> samples = MakeSamples(batch, outputs);
-    samples[0].is_pinned = pinned;
+    std::vector<WindowedImage> images = MakeImages(batch, outputs);
+    images[0].is_pinned = pinned;
     uint8_t* index = const_cast<uint8_t*>(batch[0]->view.tile_index);
     size_t calls = 0;
-    decoder.Launch(samples, stream.get(),
+    decoder.Launch(JobsOf(images), stream.get(),
                    [&](size_t count, const std::function<void(size_t)>& task) {
                      for (size_t i = 0; i < count; ++i) task(i);
                      if (calls++ == 0) std::fill(index, index + 24, uint8_t{0xFF});
@@ -1004,11 +934,11 @@ void ValueTableChangesWhileStaged() {
   const auto device = gpu.MakeDevice(Pace::kEager);
   const auto memory = device->AllocateDevice(samples.size());
   BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
-  const std::vector<CudaSample> batch = {
-      {picture->view, WholeImagePlan(picture->view.info, static_cast<uint8_t*>(memory.get()))}};
+  const std::vector<WindowedImage> batch = {
+      {picture->view, {WholeImagePlan(picture->view.info, static_cast<uint8_t*>(memory.get()))}}};
   const ChunkView gaps = picture->view.value_table;
   std::fill_n(const_cast<uint8_t*>(gaps.data), gaps.size, uint8_t{0xFF});
-  decoder.Launch(batch, stream.get());
+  decoder.Launch(JobsOf(batch), stream.get());
   CHECK(decoder.Wait()[0].status == Status::kCorruptHeader && decoder.Wait()[0].tile == 0);
 }
 
@@ -1047,7 +977,7 @@ void RansTileWithoutTables() {
     const Outputs outputs(&gpu, batch);
     BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
     size_t calls = 0;
-    decoder.Launch(MakeSamples(batch, outputs), stream.get(),
+    decoder.Launch(JobsOf(MakeImages(batch, outputs)), stream.get(),
                    [&](size_t count, const std::function<void(size_t)>& task) {
                      for (size_t i = 0; i < count; ++i) task(i);
                      if (calls++ == 0) *coding = static_cast<uint8_t>(TileCoding::kRans);
@@ -1068,9 +998,10 @@ void IndexThatOverlapsStagesNoMore() {
   for (uint32_t tile = 0; tile < view.info.tile_count(); ++tile) {
     StoreU32(index + 4 * tile, tile % 2 == 0 ? all : 0);
   }
-  const std::vector<CudaSample> samples = {{view, WholeImagePlan(view.info, nullptr)}};
+  const std::vector<WindowedImage> images = {{view, {WholeImagePlan(view.info, nullptr)}}};
+  const std::vector<WindowJob> jobs = JobsOf(images);
   BatchLayout layout;
-  layout.Plan(samples, kLargeGpu);
+  layout.Plan(jobs, kLargeGpu);
   CHECK(layout.staged_bytes() < view.payloads_bytes + (16 << 10));
 }
 
@@ -1084,8 +1015,8 @@ void CacheJudgesWhatItKeeps() {
     EmulatedGpu gpu;
     const auto stream = gpu.MakeStream(Pace::kLazy);
     const Outputs outputs(&gpu, batch);
-    std::vector<CudaSample> samples = MakeSamples(batch, outputs);
-    samples[0].cache_key = &batch[0]->name;
+    std::vector<WindowedImage> images = MakeImages(batch, outputs);
+    images[0].cache_key = &batch[0]->name;
     uint8_t* place = const_cast<uint8_t*>(of_model ? view.rans_model.data : view.tile_index);
     size_t calls = 0;
     size_t last_call = 0;
@@ -1094,7 +1025,7 @@ void CacheJudgesWhatItKeeps() {
       calls = 0;
       const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
       BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache);
-      decoder.Launch(samples, stream.get(),
+      decoder.Launch(JobsOf(images), stream.get(),
                      [&](size_t count, const std::function<void(size_t)>& task) {
                        for (size_t i = 0; i < count; ++i) task(i);
                        if (++calls == last_call) std::fill_n(place, 16, uint8_t{0xFF});
@@ -1141,14 +1072,14 @@ void CacheHitsLeavePayloadsAlone() {
   const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
   BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache);
   const Outputs first(&gpu, batch);
-  decoder.Launch(MakeCachedSamples(batch, first, cache.get()), stream.get());
+  decoder.Launch(JobsOf(MakeCachedImages(batch, first, cache.get())), stream.get());
   CHECK(AllOk(decoder.Wait()) && first.AreRight(batch));
   const CacheStatistics filled = cache->statistics();
   CHECK(filled.entries == batch.size() && filled.hits == 0 && filled.misses == batch.size());
 
   std::vector<std::unique_ptr<GuardedFile>> files;
   const Outputs second(&gpu, batch);
-  std::vector<CudaSample> samples;
+  std::vector<WindowedImage> images;
   size_t forbidden = 0;
   for (size_t i = 0; i < batch.size(); ++i) {
     files.push_back(std::make_unique<GuardedFile>(*batch[i]));
@@ -1156,12 +1087,12 @@ void CacheHitsLeavePayloadsAlone() {
     const CachedImage* cached =
         cache->Find(batch[i]->name, files.back()->data(), batch[i]->file.size());
     CHECK(cached != nullptr);
-    samples.push_back({cached->view, WholeImagePlan(cached->view.info, second.data(i)), cached});
+    images.push_back({cached->view, {WholeImagePlan(cached->view.info, second.data(i))}, cached});
   }
   CHECK(forbidden > 0);
   files.clear();
   const uint64_t before = gpu.uploaded_bytes();
-  decoder.Launch(samples, stream.get());
+  decoder.Launch(JobsOf(images), stream.get());
   CHECK(AllOk(decoder.Wait()) && second.AreRight(batch));
   const uint64_t uploaded = gpu.uploaded_bytes() - before;
   CHECK(uploaded == decoder.uploaded_bytes());
@@ -1181,13 +1112,13 @@ void CacheServesAnyWindow() {
   BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache);
   const Window windows[] = {{270, 150, 20, 50}, {3, 5, 290, 7}, {0, 0, 300, 200}, {9, 9, 0, 0}};
   for (const Window& window : windows) {
-    std::vector<CudaSample> samples = MakeCachedSamples(batch, outputs, cache.get());
-    for (CudaSample& sample : samples) {
-      CHECK((sample.cached != nullptr) == (&window != windows));
-      sample.plan.window = window;
-      sample.plan.y_stride_bytes = 3 * window.width_px;
+    std::vector<WindowedImage> images = MakeCachedImages(batch, outputs, cache.get());
+    for (WindowedImage& image : images) {
+      CHECK((image.cached != nullptr) == (&window != windows));
+      image.plans[0].window = window;
+      image.plans[0].y_stride_bytes = 3 * window.width_px;
     }
-    decoder.Launch(samples, stream.get());
+    decoder.Launch(JobsOf(images), stream.get());
     CHECK(AllOk(decoder.Wait()));
     for (size_t i = 0; i < batch.size(); ++i) {
       const size_t row_bytes = 3 * window.width_px;
@@ -1217,14 +1148,14 @@ void CacheServesNothingBeforeItIsThere() {
     BatchDecoder filling(gpu.MakeDevice(Pace::kLazy), cache);
     BatchDecoder filling_too(gpu.MakeDevice(Pace::kEager), cache);
     BatchDecoder reading(gpu.MakeDevice(Pace::kEager), cache);
-    filling.Launch(MakeCachedSamples(batch, first, cache.get()), late.get());
+    filling.Launch(JobsOf(MakeCachedImages(batch, first, cache.get())), late.get());
     if (others_fill) {
-      filling_too.Launch(MakeCachedSamples(other, third, cache.get()), early.get());
+      filling_too.Launch(JobsOf(MakeCachedImages(other, third, cache.get())), early.get());
       CHECK(AllOk(filling_too.Wait()) && third.AreRight(other));
     }
-    const std::vector<CudaSample> samples = MakeCachedSamples(batch, second, cache.get());
-    CHECK(samples[0].cached != nullptr);
-    reading.Launch(samples, early.get());
+    const std::vector<WindowedImage> images = MakeCachedImages(batch, second, cache.get());
+    CHECK(images[0].cached != nullptr);
+    reading.Launch(JobsOf(images), early.get());
     CHECK(AllOk(reading.Wait()) && second.AreRight(batch));
     CHECK(AllOk(filling.Wait()) && first.AreRight(batch));
   }
@@ -1245,17 +1176,17 @@ void CacheNoticesChangedFiles() {
   const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
   const Outputs outputs(&gpu, batch);
   BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache);
-  decoder.Launch(MakeCachedSamples(batch, outputs, cache.get()), stream.get());
+  decoder.Launch(JobsOf(MakeCachedImages(batch, outputs, cache.get())), stream.get());
   decoder.Wait();
 
   const Pictures changed = make_batch(7);
   const Outputs new_outputs(&gpu, changed);
-  const std::vector<CudaSample> samples = MakeCachedSamples(changed, new_outputs, cache.get());
+  const std::vector<WindowedImage> images = MakeCachedImages(changed, new_outputs, cache.get());
   // Constant tiles, the last image's, stay as long as they were.
-  for (const CudaSample& sample : samples) {
-    CHECK(sample.cached == nullptr && sample.cache_key == nullptr);
+  for (const WindowedImage& image : images) {
+    CHECK(image.cached == nullptr && image.cache_key == nullptr);
   }
-  decoder.Launch(samples, stream.get());
+  decoder.Launch(JobsOf(images), stream.get());
   CHECK(AllOk(decoder.Wait()) && new_outputs.AreRight(changed));
 
   const Bytes& file = batch[0]->file;
@@ -1278,18 +1209,18 @@ void CacheKeepsNoDamage() {
     const Outputs outputs(&gpu, batch);
     BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache);
     DamageLastTile(batch[1].get());
-    std::vector<CudaSample> samples = MakeCachedSamples(batch, outputs, cache.get());
-    CHECK(samples[1].cache_key != nullptr);
-    if (!whole) samples[1].plan.window = {0, 0, 10, 10};
-    decoder.Launch(samples, stream.get(), kOnTwoThreads);
+    std::vector<WindowedImage> images = MakeCachedImages(batch, outputs, cache.get());
+    CHECK(images[1].cache_key != nullptr);
+    if (!whole) images[1].plans[0].window = {0, 0, 10, 10};
+    decoder.Launch(JobsOf(images), stream.get(), kOnTwoThreads);
     CHECK((decoder.Wait()[1].status == Status::kOk) == !whole);
     CHECK(cache->Peek(batch[0]->name) != nullptr && cache->Peek(batch[1]->name) == nullptr);
 
     DamageLastTile(batch[1].get());  // flips the bit back
     for (const bool cached : {false, true}) {
-      samples = MakeCachedSamples(batch, outputs, cache.get());
-      CHECK((samples[1].cached != nullptr) == cached);
-      decoder.Launch(samples, stream.get());
+      images = MakeCachedImages(batch, outputs, cache.get());
+      CHECK((images[1].cached != nullptr) == cached);
+      decoder.Launch(JobsOf(images), stream.get());
       CHECK(AllOk(decoder.Wait()) && outputs.AreRight(batch));
     }
   }
@@ -1304,17 +1235,17 @@ void CacheServesUnreadFiles() {
   BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache);
   const Outputs first(&gpu, batch);
   CHECK(cache->FindUnread(batch[0]->name) == nullptr);
-  decoder.Launch(MakeCachedSamples(batch, first, cache.get()), stream.get());
+  decoder.Launch(JobsOf(MakeCachedImages(batch, first, cache.get())), stream.get());
   CHECK(AllOk(decoder.Wait()));
   const CacheStatistics before = cache->statistics();
   const Outputs second(&gpu, batch);
-  std::vector<CudaSample> samples;
+  std::vector<WindowedImage> images;
   for (size_t i = 0; i < batch.size(); ++i) {
     const CachedImage* cached = cache->FindUnread(batch[i]->name);
     CHECK(cached != nullptr && cache->Peek(batch[i]->name) == cached);
-    samples.push_back({cached->view, WholeImagePlan(cached->view.info, second.data(i)), cached});
+    images.push_back({cached->view, {WholeImagePlan(cached->view.info, second.data(i))}, cached});
   }
-  decoder.Launch(samples, stream.get());
+  decoder.Launch(JobsOf(images), stream.get());
   CHECK(AllOk(decoder.Wait()) && second.AreRight(batch));
   CHECK(cache->statistics().hits == before.hits + batch.size());
   CHECK(cache->statistics().misses == before.misses);
@@ -1333,7 +1264,7 @@ void CacheStaysInItsMemory() {
   const auto fill = [&](const std::shared_ptr<EncodedCache>& cache) {
     BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache);
     for (int epoch = 0; epoch < 2; ++epoch) {
-      decoder.Launch(MakeCachedSamples(batch, outputs, cache.get()), stream.get());
+      decoder.Launch(JobsOf(MakeCachedImages(batch, outputs, cache.get())), stream.get());
       CHECK(AllOk(decoder.Wait()) && outputs.AreRight(batch));
     }
     return cache->statistics();
@@ -1357,11 +1288,11 @@ void CacheStaysInItsMemory() {
   // A device without memory for it: the batch is decoded all the same.
   const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
   BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache);
-  decoder.Launch(MakeSamples(batch, outputs), stream.get());
-  decoder.Launch(MakeSamples(batch, outputs), stream.get());
+  decoder.Launch(JobsOf(MakeImages(batch, outputs)), stream.get());
+  decoder.Launch(JobsOf(MakeImages(batch, outputs)), stream.get());
   gpu.FailAllocations(0, 1);
   for (int epoch = 0; epoch < 2; ++epoch) {
-    decoder.Launch(MakeCachedSamples(batch, outputs, cache.get()), stream.get());
+    decoder.Launch(JobsOf(MakeCachedImages(batch, outputs, cache.get())), stream.get());
     decoder.Wait();
     CHECK(AllOk(decoder.Wait()) && outputs.AreRight(batch));
   }
@@ -1388,7 +1319,7 @@ void CacheKeepsTheLargest() {
   const Outputs outputs(&gpu, batch);
   for (int epoch = 0; epoch < 3; ++epoch) {
     CHECK(cache->statistics().entries == (epoch < 2 ? 0 : 3));
-    decoder.Launch(MakeCachedSamples(batch, outputs, cache.get()), stream.get());
+    decoder.Launch(JobsOf(MakeCachedImages(batch, outputs, cache.get())), stream.get());
     CHECK(AllOk(decoder.Wait()) && outputs.AreRight(batch));
   }
   for (size_t i = 0; i < batch.size(); ++i) {
@@ -1427,11 +1358,12 @@ void HostOutOfMemoryInTheCache() {
     // Anew: the emulated GPU takes memory of the host, and a cache asks a full GPU no more.
     const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
     BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache);
-    const std::vector<CudaSample> samples = MakeCachedSamples(batch, outputs, cache.get());
+    const std::vector<WindowedImage> images = MakeCachedImages(batch, outputs, cache.get());
+    const std::vector<WindowJob> jobs = JobsOf(images);
     decoder.Launch({}, stream.get());
     g_failing_allocation = g_allocations + failing;
     try {
-      decoder.Launch(samples, stream.get());
+      decoder.Launch(jobs, stream.get());
     } catch (const std::bad_alloc&) {
     }
     g_failing_allocation = ~uint64_t{0};
@@ -1439,9 +1371,9 @@ void HostOutOfMemoryInTheCache() {
     const CacheStatistics statistics = cache->statistics();
     CHECK(statistics.entries == 0 || statistics.entries == batch.size());
     CHECK((statistics.payload_bytes == 0) == (statistics.entries == 0));
-    const bool is_full = MakeCachedSamples(batch, outputs, cache.get())[0].cache_key == nullptr;
+    const bool is_full = MakeCachedImages(batch, outputs, cache.get())[0].cache_key == nullptr;
     for (int i = 0; i < 2; ++i) {
-      decoder.Launch(MakeCachedSamples(batch, outputs, cache.get()), stream.get());
+      decoder.Launch(JobsOf(MakeCachedImages(batch, outputs, cache.get())), stream.get());
       CHECK(AllOk(decoder.Wait()) && outputs.AreRight(batch));
       CHECK(cache->statistics().entries == (is_full ? statistics.entries : batch.size()));
     }
@@ -1482,7 +1414,7 @@ void DecodersOnThreads() {
       BatchDecoder decoder(gpu.MakeDevice(kPaces[t / 2]), cache);
       for (int i = 0; i < 4; ++i) {
         const Outputs outputs(&gpu, batch);
-        decoder.Launch(MakeCachedSamples(batch, outputs, cache.get()), stream.get());
+        decoder.Launch(JobsOf(MakeCachedImages(batch, outputs, cache.get())), stream.get());
         if (AllOk(decoder.Wait()) && outputs.AreRight(batch)) ++right;
       }
     });
@@ -1561,9 +1493,7 @@ const std::map<std::string, void (*)()> kTests = {
     {"index_that_overlaps_stages_no_more", IndexThatOverlapsStagesNoMore},
     {"largest_for_two_decoders", LargestForTwoDecoders},
     {"out_of_memory", OutOfMemory},
-    {"parts_of_a_batch", PartsOfABatch},
     {"pinned_files_are_not_staged", PinnedFilesAreNotStaged},
-    {"plans_are_aligned", PlansAreAligned},
     {"rans_tile_without_tables", RansTileWithoutTables},
     {"reserved_memory_is_enough", ReservedMemoryIsEnough},
     {"results_in_order", ResultsInOrder},

@@ -23,6 +23,7 @@
 #include "format/channel_groups.h"
 #include "format/image_view.h"
 #include "output/output_plan.h"
+#include "windowed_image.h"
 
 namespace l3 {
 namespace {
@@ -398,37 +399,35 @@ size_t CountDifferences(const Way& way, const std::vector<const File*>& chosen, 
   uint8_t* pinned_file = static_cast<uint8_t*>(pinned.get());
 
   size_t differences = 0;
-  std::vector<CudaSample> samples;
+  std::vector<WindowedImage> images;
   for (size_t i = 0; i < files.size(); ++i) {
     const File& file = *files[i];
     const OutputPlan plan = outputs[i].PlanIn(static_cast<uint8_t*>(outputs_dev.get()));
     if (i % way.windows != 0) {
-      const CudaSample& before = samples.back();
-      samples.push_back({before.view, plan, before.cached});
-      samples.back().shares_file = true;
+      images.back().plans.push_back(plan);
       continue;
     }
-    samples.push_back({file.view, plan});
+    images.push_back({file.view, {plan}});
+    WindowedImage& image = images.back();
     if (way.source == Source::kPinnedInParts) {
       std::memcpy(pinned_file, file.bytes.data(), file.bytes.size());
-      ParseImage(pinned_file, file.bytes.size(), &samples.back().view);
-      samples.back().view = LastGroup(samples.back().view);
-      samples.back().is_pinned = true;
+      ParseImage(pinned_file, file.bytes.size(), &image.view);
+      image.view = LastGroup(image.view);
+      image.is_pinned = true;
       pinned_file += CeilDiv(file.bytes.size(), 16) * 16;
     }
     if (file.view.group_count != 1) continue;  // none that the cache keeps
-    if (way.source == Source::kHostToCache) samples.back().cache_key = &file.name;
+    if (way.source == Source::kHostToCache) image.cache_key = &file.name;
     if (way.source != Source::kCache) continue;
-    const CachedImage* cached = cache->Find(file.name, file.bytes.data(), file.bytes.size());
-    if (cached != nullptr) {
-      samples.back().view = cached->view;
-      samples.back().cached = cached;
+    image.cached = cache->Find(file.name, file.bytes.data(), file.bytes.size());
+    if (image.cached != nullptr) {
+      image.view = image.cached->view;
     } else if (file.is_sound) {
       ++differences;
       std::printf("%s: %s: not cached\n", way.name, file.name.c_str());
     }
   }
-  decoder->Launch(samples, stream.get());
+  decoder->Launch(JobsOf(images), stream.get());
   const std::vector<DecodeResult>& results = decoder->Wait();
   std::vector<uint8_t> got(bytes);
   copy(got.data(), outputs_dev.get());

@@ -25,6 +25,7 @@
 #include "output/output_plan.h"
 #include "output/request.h"
 #include "output/window_job.h"
+#include "windowed_image.h"
 
 namespace {
 
@@ -60,6 +61,12 @@ const l3::GpuLimits* EmulatedGpuOf(uint32_t engine) {
   }
 }
 
+DecodeResult FirstBadOf(const std::vector<DecodeResult>& results) {
+  DecodeResult first{Status::kOk, 0};
+  for (const DecodeResult& result : results) first = FirstBad(first, result);
+  return first;
+}
+
 // Decodes channels of an image by their groups, as adapters do it.
 DecodeResult DecodeGroups(uint32_t engine, const l3::ImageView& view, const l3::TensorPlan& plan,
                           uint8_t* tensor, unsigned threads, const l3::ForEach& for_each,
@@ -68,15 +75,8 @@ DecodeResult DecodeGroups(uint32_t engine, const l3::ImageView& view, const l3::
   if (shares.empty()) return {Status::kCorruptHeader, 0};
   const l3::OutputPlan output = PlaceOutput(shares, plan, tensor);
   const l3::WindowJob job = {&view, &shares, &output, 1};
-  DecodeResult first{Status::kOk, 0};
   if (const l3::GpuLimits* gpu = EmulatedGpuOf(engine)) {
-    std::vector<l3::CudaSample> samples;
-    for (size_t g = 0; g < shares.size(); ++g) l3::AppendSamples(job, g, &samples);
-    for (const DecodeResult& result :
-         l3::DecodeBatchEmulated(samples, *gpu, for_each, decoded_tiles)) {
-      first = FirstBad(first, result);
-    }
-    return first;
+    return FirstBadOf(l3::DecodeBatchEmulated({job}, *gpu, for_each, decoded_tiles));
   }
   constexpr uint64_t kTaskPixels = 1 << 14;
   l3::CpuBatch batch({job}, kTaskPixels, CpuEngineOf(engine));
@@ -129,16 +129,8 @@ DecodeResult DecodePlans(uint32_t engine, const l3::ImageView& view,
                          const l3::ForEach& for_each = nullptr, uint64_t* decoded_tiles = nullptr) {
   DecodeResult first{Status::kOk, 0};
   if (const l3::GpuLimits* gpu = EmulatedGpuOf(engine)) {
-    std::vector<l3::CudaSample> samples;
-    for (const l3::OutputPlan& plan : plans) {
-      samples.push_back({view, plan});
-      samples.back().shares_file = samples.size() > 1;
-    }
-    for (const DecodeResult& result :
-         l3::DecodeBatchEmulated(samples, *gpu, for_each, decoded_tiles)) {
-      first = FirstBad(first, result);
-    }
-    return first;
+    const std::vector<l3::WindowedImage> images = {{view, plans}};
+    return FirstBadOf(l3::DecodeBatchEmulated(JobsOf(images), *gpu, for_each, decoded_tiles));
   }
   const l3::CpuDecoder decoder(view, CpuEngineOf(engine));
   const l3::TileSpan span = l3::TilesOfWindows(view.info, plans.data(), plans.size());
@@ -256,11 +248,12 @@ DecodeResult DecodeByCache(const l3::ImageView& view, const MakePlan& make_plan,
       gpu.MakeDevice(EmulatedPace::kLazy));
   l3::BatchDecoder decoder(gpu.MakeDevice(pace), cache,
                            (seed & 2) != 0 ? kSmallParts : l3::BatchDecoder::kUsualUpload);
-  const auto decode = [&](l3::CudaSample sample, size_t bytes, bool to_output) {
+  const auto decode = [&](l3::WindowedImage image, size_t bytes, bool to_output) {
     const auto memory = device->AllocateDevice(bytes);
-    sample.plan = make_plan(sample.view, static_cast<uint8_t*>(memory.get()));
+    image.plans = {make_plan(image.view, static_cast<uint8_t*>(memory.get()))};
     if (to_output) device->Copy(memory.get(), output, bytes, stream.get());
-    decoder.Launch({sample}, stream.get(), file->for_each());
+    const std::vector<l3::WindowedImage> batch = {image};
+    decoder.Launch(JobsOf(batch), stream.get(), file->for_each());
     if (to_output) device->Copy(output, memory.get(), bytes, stream.get());
     const DecodeResult result = decoder.Wait()[0];
     const auto copied = device->MakeEvent();
@@ -268,10 +261,10 @@ DecodeResult DecodeByCache(const l3::ImageView& view, const MakePlan& make_plan,
     copied->Synchronize();
     return result;
   };
-  l3::CudaSample sample = {view, {}};
-  sample.is_pinned = (seed & 4) != 0;
-  if (cache->Wants(key, view)) sample.cache_key = &key;
-  const DecodeResult first = decode(sample, output_bytes, true);
+  l3::WindowedImage image = {view, {}};
+  image.is_pinned = (seed & 4) != 0;
+  if (cache->Wants(key, view)) image.cache_key = &key;
+  const DecodeResult first = decode(image, output_bytes, true);
   const l3::CachedImage* cached = cache->FindUnread(key);
   if (cached == nullptr) return first;
   const l3::ImageInfo& info = cached->view.info;
@@ -389,18 +382,17 @@ uint64_t l3_test_uploaded_bytes(const uint8_t* data, size_t size, const L3TestPl
     l3::ImageView view;
     const Status status = l3::ParseImage(data, size, &view);
     if (status == Status::kOk) {
-      std::vector<l3::CudaSample> samples = {{view, ToOutputPlan(*plan, nullptr)}};
-      if (!view.is_group()) {
-        const l3::TensorPlan wide = ToWidePlan(*plan, samples[0].plan);
-        const std::vector<l3::GroupOutput> shares = l3::SplitOutputByGroup(view, wide);
-        const l3::OutputPlan output = PlaceOutput(shares, wide, nullptr);
-        const l3::WindowJob job = {&view, &shares, &output, 1};
-        samples.clear();
-        for (size_t g = 0; g < shares.size(); ++g) {
-          samples.push_back({shares[g].ViewOf(view), job.PlanOf(g, 0)});
-        }
+      l3::TensorPlan wide = {};
+      wide.output = ToOutputPlan(*plan, nullptr);
+      if (!view.is_group()) wide = ToWidePlan(*plan, wide.output);
+      const std::vector<l3::GroupOutput> shares = l3::SplitOutputByGroup(view, wide);
+      const l3::OutputPlan output = PlaceOutput(shares, wide, nullptr);
+      l3::WindowJob job = {&view, &shares, &output, 1};
+      for (size_t g = 0; g < shares.size(); ++g) {
+        job.group_begin = g;
+        job.group_end = g + 1;
+        bytes += l3::UploadedBytesEmulated({job});
       }
-      for (const l3::CudaSample& sample : samples) bytes += l3::UploadedBytesEmulated(sample);
     }
     return status;
   });

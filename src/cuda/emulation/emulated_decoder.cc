@@ -50,10 +50,10 @@ uint64_t DecodeTilesWith(const TileBatch& batch) {
   uint64_t decoded_tiles = 0;
   for (uint64_t i = 0; i < batch.task_count; ++i) {
     const TileTask task = batch.tasks[i];
-    const DecodeSample& sample = batch.samples[task.sample];
-    if (kIsModel && i % batch.warps_per_block == 0 && sample.rans != nullptr) {
+    const DeviceWindow& window = batch.windows[task.window];
+    if (kIsModel && i % batch.warps_per_block == 0 && window.rans != nullptr) {
       emulator.Run([&](EmulatedWarp& warp) {
-        BuildRansLookup<Samples>(warp, 0, 1, *sample.rans, lookup.get());
+        BuildRansLookup<Samples>(warp, 0, 1, *window.rans, lookup.get());
       });
     }
     const std::unique_ptr<uint8_t[]> scratch(new uint8_t[batch.scratch_bytes]);
@@ -92,11 +92,11 @@ uint64_t DecodeTilesEmulated(const TileBatch& batch) {
                                  : DecodeTilesWith<TileKind::kSimple, 2>(batch);
 }
 
-std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& samples,
+std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<WindowJob>& jobs,
                                               const GpuLimits& gpu, const ForEach& for_each,
                                               uint64_t* decoded_tiles) {
   BatchLayout layout;
-  layout.Plan(samples, gpu, for_each);
+  layout.Plan(jobs, gpu, for_each);
   // Of exactly this size, so that a sanitizer sees what reads or writes past it.
   const std::unique_ptr<uint8_t[]> buffer(new uint8_t[layout.total_bytes()]);
   std::memset(buffer.get(), kFresh, layout.total_bytes());
@@ -109,7 +109,7 @@ std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& sam
   }
   if (decoded_tiles != nullptr) *decoded_tiles = tiles;
   std::vector<DecodeResult> results;
-  for (size_t i = 0; i < samples.size(); ++i) {
+  for (size_t i = 0; i < layout.window_count(); ++i) {
     uint64_t result;
     std::memcpy(&result, buffer.get() + i * sizeof(result), sizeof(result));
     results.push_back(UnpackResult(result));
@@ -117,16 +117,16 @@ std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& sam
   return results;
 }
 
-uint64_t UploadedBytesEmulated(const CudaSample& sample) {
-  const std::vector<CudaSample> batch = {sample};
+uint64_t UploadedBytesEmulated(const std::vector<WindowJob>& jobs) {
   BatchLayout layout;
-  layout.Plan(batch, kLargeGpu);
+  layout.Plan(jobs, kLargeGpu);
   return layout.total_bytes();
 }
 
 DecodeResult DecodeImageEmulated(const ImageView& view, const OutputPlan& plan,
                                  const GpuLimits& gpu, const ForEach& for_each) {
-  return DecodeBatchEmulated({CudaSample{view, plan}}, gpu, for_each)[0];
+  const std::vector<GroupOutput> groups = {GroupOfView(view)};
+  return DecodeBatchEmulated({{&view, &groups, &plan, 1}}, gpu, for_each)[0];
 }
 
 }  // namespace l3

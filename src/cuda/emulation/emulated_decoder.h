@@ -20,17 +20,18 @@ constexpr GpuLimits kSmallGpu = {
 // Runs the kernels of a batch that lies in host memory. Returns how many times a tile was decoded.
 uint64_t DecodeTilesEmulated(const TileBatch& batch);
 
-// Lays the batch out and decodes it as the GPU would. The outputs of the
-// samples are in host memory. `decoded_tiles`, if not null, gets how many times a tile was decoded.
-std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<CudaSample>& samples,
+// Lays the batch out and decodes it as the GPU would, to outputs in host memory. Returns a result
+// for each window of each group of each job. `decoded_tiles`, if not null, gets how many times a
+// tile was decoded.
+std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<WindowJob>& jobs,
                                               const GpuLimits& gpu,
                                               const ForEach& for_each = nullptr,
                                               uint64_t* decoded_tiles = nullptr);
 
-// Bytes that a batch of one takes to upload.
-uint64_t UploadedBytesEmulated(const CudaSample& sample);
+// Bytes that a batch takes to upload.
+uint64_t UploadedBytesEmulated(const std::vector<WindowJob>& jobs);
 
-// A batch of one.
+// A batch of one image, whose view is that of a group.
 DecodeResult DecodeImageEmulated(const ImageView& view, const OutputPlan& plan,
                                  const GpuLimits& gpu, const ForEach& for_each = nullptr);
 

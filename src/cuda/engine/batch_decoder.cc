@@ -137,19 +137,21 @@ void BatchDecoder::StageAndUpload(const Slot& slot, size_t piece_begin, size_t p
 }
 
 // Queues the upload of all that a part has more than the one before it.
-void BatchDecoder::Upload(const Slot& slot, const UploadPart& before, const UploadPart& part,
-                          const ForEach& for_each) {
+void BatchDecoder::Upload(const Slot& slot, size_t part, const ForEach& for_each) {
   CUstream_st* stream = upload_stream_.get();
+  const UploadLayout& uploads = layout_.uploads();
   // First what need not be staged, so that it goes up meanwhile.
   uint64_t copied = 0;
-  for (size_t i = before.copy_end; i < part.copy_end; ++i) {
-    const DirectCopy& copy = layout_.copies()[i];
+  size_t i = part == 0 ? 0 : uploads.parts()[part - 1].direct_end;
+  for (; i < uploads.parts()[part].direct_end; ++i) {
+    const DirectCopy& copy = uploads.direct_copies()[i];
     device_->Copy(slot.device.data() + copy.offset, copy.from, copy.bytes, stream);
     copied = copy.offset + copy.bytes;
   }
-  StageAndUpload(slot, before.piece_end, part.piece_end, for_each);
+  StageAndUpload(slot, part == 0 ? 0 : layout_.PieceEnd(part - 1), layout_.PieceEnd(part),
+                 for_each);
   if (copied != 0) {
-    device_->Copy(slot.device.data() + copied, slot.pinned.data() + layout_.zeros_offset(),
+    device_->Copy(slot.device.data() + copied, slot.pinned.data() + uploads.zeros_offset(),
                   kPayloadPaddingBytes, stream);
   }
   slot.uploaded->Record(stream);
@@ -157,24 +159,23 @@ void BatchDecoder::Upload(const Slot& slot, const UploadPart& before, const Uplo
 
 void BatchDecoder::LaunchParts(const Slot& slot, CUstream_st* stream, const ForEach& for_each) {
   CUstream_st* const second = second_stream_.get();
-  const bool is_mixed = layout_.launch_count() > layout_.parts().size();
+  const size_t parts = layout_.uploads().parts().size();
+  const bool is_mixed = layout_.launch_count() > parts;
   if (is_mixed) {
     forked_->Record(stream);
     forked_->MakeWait(second);
   }
-  UploadPart before = {};
-  for (size_t i = 0; i < layout_.parts().size(); ++i) {
-    const UploadPart& part = layout_.parts()[i];
-    Upload(slot, before, part, for_each);
+  size_t launch = 0;
+  for (size_t part = 0; part < parts; ++part) {
+    Upload(slot, part, for_each);
     slot.uploaded->MakeWait(stream);
     if (is_mixed) {
       slot.uploaded->MakeWait(second);
     }
-    for (size_t launch = before.launch_end; launch < part.launch_end; ++launch) {
-      const bool is_second = is_mixed && (launch - before.launch_end) % 2 == 1;
+    for (bool is_second = false; launch < layout_.LaunchEnd(part); ++launch) {
       device_->Launch(layout_.Batch(slot.device.data(), launch), is_second ? second : stream);
+      is_second = is_mixed && !is_second;
     }
-    before = part;
   }
   if (is_mixed) JoinStreams(stream);
 }
@@ -184,23 +185,31 @@ void BatchDecoder::JoinStreams(CUstream_st* stream) {
   joined_->MakeWait(stream);
 }
 
-void BatchDecoder::Launch(const std::vector<CudaSample>& samples, CUstream_st* stream,
+void BatchDecoder::Launch(const std::vector<WindowJob>& jobs, CUstream_st* stream,
                           const ForEach& for_each) {
   Slot& slot = slots_[launched_ % slots_.size()];
   if (launched_ - waited_ == slots_.size()) ++waited_;
   uploaded_bytes_ = 0;
-  layout_.Plan(samples, limits_, for_each, upload_);
+  layout_.Plan(jobs, limits_, for_each, upload_);
   slot.uploaded->Synchronize();
   MakeRoom(&slot);
+  slot.window_of.clear();
+  slot.window_count = 0;
+  for (const WindowJob& job : jobs) {
+    for (size_t g = job.group_begin; g < job.end_of_groups(); ++g) {
+      for (size_t w = 0; w < job.plan_count; ++w) slot.window_of.push_back(slot.window_count + w);
+    }
+    slot.window_count += job.plan_count;
+  }
   slot.done->MakeWait(upload_stream_.get());
-  const bool any_cached = std::any_of(samples.begin(), samples.end(),
-                                      [](const CudaSample& s) { return s.cached != nullptr; });
+  const bool any_cached = std::any_of(jobs.begin(), jobs.end(),
+                                      [](const WindowJob& job) { return job.cached != nullptr; });
   if (any_cached) cache_->WaitForFills(stream);
   try {
     LaunchParts(slot, stream, for_each);
     device_->Copy(slot.pinned_results.data(), slot.device.data(), layout_.results_bytes(), stream);
     slot.done->Record(stream);
-    if (cache_ != nullptr) FillCache(samples, slot, for_each);
+    if (cache_ != nullptr) FillCache(slot, for_each);
   } catch (...) {
     // What was queued reads and writes the caller's memory.
     slot.uploaded->Record(upload_stream_.get());
@@ -210,27 +219,28 @@ void BatchDecoder::Launch(const std::vector<CudaSample>& samples, CUstream_st* s
     slot.done->Synchronize();
     throw;
   }
-  slot.sample_count = samples.size();
   uploaded_bytes_ = layout_.total_bytes();
   ++launched_;
 }
 
-void BatchDecoder::FillCache(const std::vector<CudaSample>& samples, const Slot& slot,
-                             const ForEach& for_each) {
-  const bool any = std::any_of(samples.begin(), samples.end(),
-                               [](const CudaSample& s) { return s.cache_key != nullptr; });
+void BatchDecoder::FillCache(const Slot& slot, const ForEach& for_each) {
+  const std::vector<BatchImage>& images = layout_.images();
+  const bool any = std::any_of(images.begin(), images.end(), [](const BatchImage& image) {
+    return image.job->cache_key != nullptr;
+  });
   if (!any) return;
-  is_intact_.assign(samples.size(), 0);
-  RunForEach(for_each, samples.size(), [&](size_t i) {
-    if (samples[i].cache_key == nullptr) return;
-    is_intact_[i] = IsIntact(samples[i].view, layout_.HostPayloads(i, slot.pinned.data())) ? 1 : 0;
+  const UploadLayout& uploads = layout_.uploads();
+  is_intact_.assign(images.size(), 0);
+  RunForEach(for_each, images.size(), [&](size_t i) {
+    if (images[i].job->cache_key == nullptr) return;
+    is_intact_[i] = IsIntact(images[i].view, uploads.HostPayloads(i, slot.pinned.data())) ? 1 : 0;
   });
   candidates_.clear();
-  for (size_t i = 0; i < samples.size(); ++i) {
+  for (size_t i = 0; i < images.size(); ++i) {
     if (is_intact_[i] == 0) continue;
-    candidates_.push_back({samples[i].cache_key, &samples[i].view,
-                           layout_.HostPayloads(i, slot.pinned.data()),
-                           layout_.Payloads(i, slot.device.data())});
+    candidates_.push_back({images[i].job->cache_key, &images[i].view,
+                           uploads.HostPayloads(i, slot.pinned.data()),
+                           slot.device.data() + uploads.payloads_offset(i)});
   }
   try {
     cache_->Add(candidates_, upload_stream_.get());
@@ -245,40 +255,50 @@ const std::vector<DecodeResult>& BatchDecoder::Wait() {
   const Slot& slot = slots_[waited_ % slots_.size()];
   slot.done->Synchronize();
   ++waited_;
-  results_.resize(slot.sample_count);
-  for (size_t i = 0; i < results_.size(); ++i) {
+  results_.assign(slot.window_count, DecodeResult{Status::kOk, 0});
+  for (size_t i = 0; i < slot.window_of.size(); ++i) {
     uint64_t result;
     std::memcpy(&result, slot.pinned_results.data() + i * sizeof(result), sizeof(result));
-    results_[i] = UnpackResult(result);
+    results_[slot.window_of[i]] = FirstBad(results_[slot.window_of[i]], UnpackResult(result));
   }
   return results_;
 }
 
 std::vector<DecodeResult> BatchDecoder::Decode(const std::vector<WindowJob>& jobs,
                                                CUstream_st* stream, const ForEach& for_each) {
-  samples_.clear();
-  windows_.clear();
   std::vector<DecodeResult> results;
+  std::vector<WindowJob> batch;
+  std::vector<size_t> first_results;  // of the jobs of the batch
+  size_t windows = 0;                 // of all their groups
   const auto run = [&] {
-    Launch(samples_, stream, for_each);
-    Wait();
-    for (size_t i = 0; i < results_.size(); ++i) {
-      DecodeResult& result = results[windows_[i]];
-      result = FirstBad(result, results_[i]);
+    Launch(batch, stream, for_each);
+    auto result = Wait().begin();
+    for (size_t i = 0; i < batch.size(); ++i) {
+      for (size_t w = 0; w < batch[i].plan_count; ++w, ++result) {
+        DecodeResult& all = results[first_results[i] + w];
+        all = FirstBad(all, *result);
+      }
     }
-    samples_.clear();
-    windows_.clear();
+    batch.clear();
+    first_results.clear();
+    windows = 0;
   };
-  for (const WindowJob& job : jobs) {
+  for (WindowJob job : jobs) {
     const size_t first = results.size();
     results.resize(first + job.plan_count, DecodeResult{Status::kOk, 0});
-    for (size_t g = 0; g < job.groups->size(); ++g) {
-      if (!samples_.empty() && samples_.size() + job.plan_count > kMostSamples) run();
-      AppendSamples(job, g, &samples_);
-      for (size_t i = first; i < results.size(); ++i) windows_.push_back(i);
+    const size_t groups = job.end_of_groups();
+    for (job.group_end = job.group_begin; job.plan_count != 0 && job.group_begin < groups;
+         job.group_begin = job.group_end) {
+      if (windows != 0 && windows + job.plan_count > kMostWindows) run();
+      const size_t room = kMostWindows - std::min(windows, kMostWindows);
+      job.group_end =
+          std::min(groups, job.group_begin + std::max<size_t>(1, room / job.plan_count));
+      windows += (job.group_end - job.group_begin) * job.plan_count;
+      batch.push_back(job);
+      first_results.push_back(first);
     }
   }
-  if (!samples_.empty()) run();
+  if (!batch.empty()) run();
   return results;
 }
 

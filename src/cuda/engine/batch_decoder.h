@@ -13,6 +13,7 @@
 #include "cuda/engine/batch_layout.h"
 #include "cuda/engine/encoded_cache.h"
 #include "cuda/engine/gpu_device.h"
+#include "output/window_job.h"
 
 namespace l3 {
 
@@ -27,10 +28,10 @@ class BatchDecoder {
   // its call.
   static constexpr UploadPolicy kUsualUpload = {16 << 20, 512 << 10, 512 << 10};
 
-  // The windows of a group, which are decoded together, may be more.
-  static constexpr size_t kMostSamples = 1 << 16;
+  // Of all groups of images. The windows of a group, which are decoded together, may be more.
+  static constexpr size_t kMostWindows = 1 << 16;
 
-  // Samples may come from `cache`, or name a key there.
+  // Images may come from `cache`, or name a key there.
   explicit BatchDecoder(std::unique_ptr<GpuDevice> device,
                         std::shared_ptr<EncodedCache> cache = nullptr,
                         const UploadPolicy& upload = kUsualUpload);
@@ -44,19 +45,19 @@ class BatchDecoder {
   void Reserve(size_t device_bytes, size_t pinned_bytes);
 
   // Stages and uploads, and launches on `stream`; returns once the work is queued. If it throws,
-  // none of it goes on. Encoded bytes are copied before it returns, but for those of samples that
-  // are said to be in pinned memory: these must stay until the batch was waited for. `for_each`
-  // spreads the staging copies over the caller's threads; null copies on this thread. Two batches
-  // can be in flight: the results of one that was not waited for are lost to the second one after
-  // it.
-  void Launch(const std::vector<CudaSample>& samples, CUstream_st* stream,
+  // none of it goes on. Encoded bytes are copied before it returns, but for those of jobs in pinned
+  // memory: these must stay until the batch was waited for. `for_each` spreads the staging copies
+  // over the caller's threads; null copies on this thread. Two batches can be in flight: the
+  // results of one that was not waited for are lost to the second one after it.
+  void Launch(const std::vector<WindowJob>& jobs, CUstream_st* stream,
               const ForEach& for_each = nullptr);
 
   // Waits for the oldest batch in flight (for its work only, not for the device) and
-  // returns a result for each of its samples; without one, returns the last ones again.
+  // returns a result for each window of each job: that of the first bad tile of any group. Without
+  // a batch, returns the last ones again.
   const std::vector<DecodeResult>& Wait();
 
-  // Launches and waits, as often as groups and windows together are more than kMostSamples: each of
+  // Launches and waits, as often as windows of all groups are more than kMostWindows: each of
   // them takes some 1 KiB of the host and of the device, however small its output is. Returns a
   // result for each window of each job.
   std::vector<DecodeResult> Decode(const std::vector<WindowJob>& jobs, CUstream_st* stream,
@@ -82,7 +83,9 @@ class BatchDecoder {
     Buffer pinned_results;
     std::unique_ptr<GpuEvent> uploaded;  // from `pinned`, all that was queued
     std::unique_ptr<GpuEvent> done;      // with `device`
-    size_t sample_count = 0;
+    // The window of a job that each window of an image is, and how many jobs have.
+    std::vector<size_t> window_of;
+    size_t window_count = 0;
   };
 
   void GrowDevice(Slot* slot, size_t bytes);
@@ -90,11 +93,10 @@ class BatchDecoder {
   void MakeRoom(Slot* slot);
   void LaunchParts(const Slot& slot, CUstream_st* stream, const ForEach& for_each);
   void JoinStreams(CUstream_st* stream);
-  void Upload(const Slot& slot, const UploadPart& before, const UploadPart& part,
-              const ForEach& for_each);
+  void Upload(const Slot& slot, size_t part, const ForEach& for_each);
   void StageAndUpload(const Slot& slot, size_t piece_begin, size_t piece_end,
                       const ForEach& for_each);
-  void FillCache(const std::vector<CudaSample>& samples, const Slot& slot, const ForEach& for_each);
+  void FillCache(const Slot& slot, const ForEach& for_each);
 
   const std::unique_ptr<GpuDevice> device_;
   const std::shared_ptr<EncodedCache> cache_;
@@ -112,10 +114,8 @@ class BatchDecoder {
   BatchLayout layout_;
   uint64_t uploaded_bytes_ = 0;
   std::vector<DecodeResult> results_;
-  std::vector<CudaSample> samples_;  // of jobs, and their windows; kept for their memory
-  std::vector<size_t> windows_;
   std::vector<EncodedCache::Candidate> candidates_;
-  std::vector<uint8_t> is_intact_;  // of each sample that the cache shall keep
+  std::vector<uint8_t> is_intact_;  // of each image that the cache shall keep
 };
 
 }  // namespace l3

@@ -2,7 +2,7 @@
 // Layer: cuda.
 #pragma once
 
-#include "cuda/engine/batch_layout.h"
+#include "cuda/engine/gpu_device.h"
 #include "cuda/kernels/tile_batch.h"
 
 struct CUstream_st;

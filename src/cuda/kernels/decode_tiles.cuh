@@ -68,9 +68,9 @@ __global__ void __launch_bounds__(
     const uint32_t warp_index = warp.Shuffle(threadIdx.y, 0);
     scratch += sizeof(RansLookup) + warp_index * batch.scratch_bytes;
     task_number = blockIdx.x * batch.warps_per_block + warp_index;
-    const DecodeSample& sample = batch.samples[batch.tasks[task_number].sample];
-    if (sample.rans != nullptr) {
-      BuildRansLookup<Samples>(warp, warp_index, batch.warps_per_block, *sample.rans, lookup);
+    const DeviceWindow& window = batch.windows[batch.tasks[task_number].window];
+    if (window.rans != nullptr) {
+      BuildRansLookup<Samples>(warp, warp_index, batch.warps_per_block, *window.rans, lookup);
     }
     __syncthreads();
   }

@@ -1,7 +1,7 @@
 // The store policy that follows OutputPlans: windows, mirrors, other types, channels and
 // layouts (output/store_pixel.h). Layer: cuda. Has the functions of HwcStore.
 //
-// A tile is stored for each of the plans that take it, one after the other. Samples that leave as
+// A tile is stored for each window that needs it, one after the other. Samples that leave as
 // they are stored, and normalized CHW float16, have code of their own. All else is done by two
 // functions that kernels call, which take eight pixels of a lane at a time, a channel of the
 // output after the other. output/store_pixel.h says what a value is, here too.
@@ -181,15 +181,15 @@ L3_DEVICE void StoreEach(const OutputGroup<kBytes>& values, int64_t stride, uint
 
 // Stores eight pixels of row `y` of the window by a plan, whatever it asks for.
 template <uint32_t kSampleBytes>
-L3_DEVICE void StoreEight(const OutputPlan& plan, const DecodeSample& sample,
+L3_DEVICE void StoreEight(const OutputPlan& plan, const DeviceWindow& window,
                           const SharedPixels& pixels, const PixelRange& range, uint32_t y) {
-  const RowOrder order = sample.row_order;
+  const RowOrder order = window.row_order;
   const bool is_run = order != RowOrder::kScattered && range.step == 1 && range.x == range.begin &&
                       range.count == kGroupSize;
   L3_NO_UNROLL
   for (uint32_t c = 0; c < plan.channels; ++c) {
     float values[kGroupSize];
-    OutputValues<kSampleBytes>(GetChannelPlan(plan, c), pixels, sample.top_bit, values);
+    OutputValues<kSampleBytes>(GetChannelPlan(plan, c), pixels, window.top_bit, values);
     uint8_t* const row = plan.Place(0, y, c);
     const auto store = [&](const auto& group) {
       if (is_run) {
@@ -198,7 +198,7 @@ L3_DEVICE void StoreEight(const OutputPlan& plan, const DecodeSample& sample,
         StoreEach(group, plan.x_stride_bytes, row, range);
       }
     };
-    if (sample.path != StorePath::kOne) {
+    if (window.path != StorePath::kOne) {
       switch (plan.type) {
         case OutputType::kF16: store(ConvertValues<OutputType::kF16>(values)); continue;
         case OutputType::kF32: store(ConvertValues<OutputType::kF32>(values)); continue;
@@ -219,11 +219,11 @@ L3_DEVICE void StoreEight(const OutputPlan& plan, const DecodeSample& sample,
 
 // The same for eight pixels that follow one another, for kernels to call.
 template <uint32_t kSampleBytes>
-L3_OUT_OF_LINE void StoreEightApart(const OutputPlan* plan, const DecodeSample* sample,
+L3_OUT_OF_LINE void StoreEightApart(const OutputPlan* plan, const DeviceWindow* window,
                                     SharedPlace base, uint32_t first, uint32_t step,
                                     uint32_t ring_mask, uint32_t word_step, uint32_t x,
                                     uint32_t begin, uint32_t count, uint32_t y) {
-  StoreEight<kSampleBytes>(*GlobalPointer(plan), *GlobalPointer(sample),
+  StoreEight<kSampleBytes>(*GlobalPointer(plan), *GlobalPointer(window),
                            {base, first, step, ring_mask, word_step}, {x, 1, begin, count}, y);
 }
 
@@ -243,22 +243,22 @@ struct RowPart {
   }
 };
 
-// Stores a staged row of a tile for all plans that take it.
+// Stores a staged row of a tile for all windows that need it.
 template <uint32_t kSampleBytes>
 L3_OUT_OF_LINE void StoreRowByPlans(uint32_t lane, const OutputPlan* plans,
-                                    const DecodeSample* samples, const uint32_t* takers,
-                                    uint32_t taker_count, uint32_t tile_x, uint32_t tile_y,
+                                    const DeviceWindow* windows, const uint32_t* numbers,
+                                    uint32_t window_count, uint32_t tile_x, uint32_t tile_y,
                                     SharedPlace row, uint32_t pixel_bytes, uint32_t x, uint32_t y,
                                     uint32_t width) {
   L3_NO_UNROLL
-  for (uint32_t i = 0; i < taker_count; ++i) {
-    const uint32_t taker = GlobalPointer(takers)[i];
-    const OutputPlan& plan = GlobalPointer(plans)[taker];
-    const DecodeSample& sample = GlobalPointer(samples)[taker];
+  for (uint32_t i = 0; i < window_count; ++i) {
+    const uint32_t number = GlobalPointer(numbers)[i];
+    const OutputPlan& plan = GlobalPointer(plans)[number];
+    const DeviceWindow& window = GlobalPointer(windows)[number];
     const RowPart part(plan.window, tile_x + x - plan.window.x_px, tile_y + y - plan.window.y_px,
                        width);
     if (part.count == 0) continue;
-    if (sample.path == StorePath::kStored) {
+    if (window.path == StorePath::kStored) {
       CopyBytes(lane, SharedPointer(row), part.skip * pixel_bytes, part.count * pixel_bytes,
                 plan.PixelPlace(part.x, part.y));
       continue;
@@ -266,9 +266,9 @@ L3_OUT_OF_LINE void StoreRowByPlans(uint32_t lane, const OutputPlan* plans,
     // Groups of eight begin where the lowest of their places in memory is a multiple of eight.
     const auto lowest = reinterpret_cast<uintptr_t>(plan.Place(part.x, part.y, 0));
     const uint32_t value = static_cast<uint32_t>(lowest) >> OutputBytes(plan.type) / 2;
-    const bool scattered = sample.row_order == RowOrder::kScattered;
+    const bool scattered = window.row_order == RowOrder::kScattered;
     const uint32_t head =
-        1 + (sample.row_order == RowOrder::kForwards ? 0 - value - 1 : value) % kGroupSize;
+        1 + (window.row_order == RowOrder::kForwards ? 0 - value - 1 : value) % kGroupSize;
     // Of scattered rows lanes side by side have pixels side by side, all in one turn.
     L3_NO_UNROLL
     for (uint32_t end = scattered ? part.count + kGroupSize - 1 : head + lane * kGroupSize;
@@ -281,7 +281,7 @@ L3_OUT_OF_LINE void StoreRowByPlans(uint32_t lane, const OutputPlan* plans,
       const uint32_t pixel = scattered ? lane : last;
       const uint32_t step = scattered ? kWarpLanes : 1;
       const SharedPixels pixels = {row, pixel * pixel_bytes, step * pixel_bytes, ~0u, 4};
-      StoreEight<kSampleBytes>(plan, sample, pixels,
+      StoreEight<kSampleBytes>(plan, window, pixels,
                                {part.x - part.skip + pixel, step, part.x + begin, stop - begin},
                                part.y);
     }
@@ -298,7 +298,7 @@ struct PlannedRows {
   template <class Warp>
   L3_DEVICE void StoreRareRow(const Warp& warp, const uint8_t* row, uint32_t x, uint32_t y,
                               uint32_t width) const {
-    StoreRowByPlans<kSampleBytes>(warp.lane(), plans.plans, plans.samples, plans.takers,
+    StoreRowByPlans<kSampleBytes>(warp.lane(), plans.plans, plans.windows, plans.numbers,
                                   plans.count, tile_x, tile_y, PlaceInShared(row), pixel_bytes, x,
                                   y, width);
   }
@@ -324,43 +324,43 @@ class PlansStore : public PlannedRows<kSampleBytes> {
       bool serves = keeps_values;
       L3_NO_UNROLL
       for (uint32_t i = warp.lane(); i < plans.count; i += kWarpLanes) {
-        const DecodeSample& sample = GlobalPointer(plans.samples)[GlobalPointer(plans.takers)[i]];
-        serves = sample.path == StorePath::kHalves && serves;
+        const DeviceWindow& window = GlobalPointer(plans.windows)[GlobalPointer(plans.numbers)[i]];
+        serves = window.path == StorePath::kHalves && serves;
       }
       // What comes from lane 0 tells the compiler that lanes do not part there.
-      takers_ = OnAllLanes(warp, serves) ? warp.Shuffle(plans.count, 0) : 0;
-      if (takers_ != 0) Choose(warp, 0);
+      window_count_ = OnAllLanes(warp, serves) ? warp.Shuffle(plans.count, 0) : 0;
+      if (window_count_ != 0) Choose(warp, 0);
     }
 
-    L3_DEVICE bool serves() const { return takers_ != 0; }
+    L3_DEVICE bool serves() const { return window_count_ != 0; }
 
     // Stores row y of the tile, eight pixels of each lane. Of the fields of `planes` the bits in
     // `max` count.
     template <class Warp>
     L3_DEVICE void StoreRow(Warp& warp, const SampleGroup (&planes)[kChannels], uint32_t max,
                             uint32_t y) {
-      uint32_t taker = 0;
+      uint32_t i = 0;
       do {
         const HalvesPlace place = scratch_->halves;
         if (place.top + y < place.height) StorePlanes(warp, planes, max, y, place);
-        if (takers_ == 1) return;
-        taker = taker + 1 == takers_ ? 0 : taker + 1;
+        if (window_count_ == 1) return;
+        i = i + 1 == window_count_ ? 0 : i + 1;
         warp.Sync();  // what came before has been stored
-        Choose(warp, taker);
-      } while (taker != 0);
+        Choose(warp, i);
+      } while (i != 0);
     }
 
    private:
     static constexpr uint32_t kPlaneBytes = 2 * kRowSpan;
 
-    // Rows go to the i-th taker from now on.
+    // Rows go to the i-th window from now on.
     template <class Warp>
     L3_DEVICE void Choose(Warp& warp, uint32_t i) {
-      if (warp.lane() == 0) PutPlace(GlobalPointer(store_.plans.takers)[i]);
+      if (warp.lane() == 0) PutPlace(GlobalPointer(store_.plans.numbers)[i]);
       warp.Sync();
     }
-    L3_DEVICE void PutPlace(uint32_t taker) {
-      const OutputPlan& plan = GlobalPointer(store_.plans.plans)[taker];
+    L3_DEVICE void PutPlace(uint32_t number) {
+      const OutputPlan& plan = GlobalPointer(store_.plans.plans)[number];
       const Window& window = plan.window;
       const RowPart part(window, store_.tile_x - window.x_px, 0, width_);
       const int64_t offset = plan.channel_offset_bytes[0];
@@ -374,7 +374,7 @@ class PlansStore : public PlannedRows<kSampleBytes> {
         offsets |= static_cast<uint32_t>(place.channel_offset[c]);
       }
       const bool forwards =
-          GlobalPointer(store_.plans.samples)[taker].row_order == RowOrder::kForwards;
+          GlobalPointer(store_.plans.windows)[number].row_order == RowOrder::kForwards;
       place.begin = forwards ? part.skip : kRowSpan - part.skip - part.count;
       place.count = part.count;
       place.top = store_.tile_y - window.y_px;
@@ -447,7 +447,7 @@ class PlansStore : public PlannedRows<kSampleBytes> {
     const PlansStore& store_;
     uint32_t width_;  // of the tile
     WarpScratch* scratch_;
-    uint32_t takers_;  // 0: another code serves
+    uint32_t window_count_;  // 0: another code serves
   };
 
   // Stores a run of pixels that lie in words, from (x, y) of the tile on, for the plans that have
@@ -456,14 +456,14 @@ class PlansStore : public PlannedRows<kSampleBytes> {
   L3_DEVICE bool StoreRun(const uint32_t (&pixel)[kGroupSize][kWords], uint32_t x,
                           uint32_t y) const {
     bool all = true;
-    ForEachTaker([&](const OutputPlan& plan, const DecodeSample& sample) {
-      const RunPlace place(plan, sample, this->tile_x + x, this->tile_y + y);
+    ForEachWindow([&](const OutputPlan& plan, const DeviceWindow& window) {
+      const RunPlace place(plan, window, this->tile_x + x, this->tile_y + y);
       if (!place.has_code) {
         all = all && place.is_outside;
-      } else if (sample.path == StorePath::kStored) {
+      } else if (window.path == StorePath::kStored) {
         HwcStore<kPixelBytes>(plan.PixelPlace(place.x, place.y), 0).StoreRun(pixel, 0, 0);
       } else {
-        StoreHalves(plan, sample.row_order, pixel, plan.PixelPlace(place.x, place.y));
+        StoreHalves(plan, window.row_order, pixel, plan.PixelPlace(place.x, place.y));
       }
     });
     return all;
@@ -473,12 +473,12 @@ class PlansStore : public PlannedRows<kSampleBytes> {
   // tile on. Where `rest_of_run`, StoreRun() has been called for them.
   L3_DEVICE void StorePart(const SharedPixels& pixels, uint32_t i, uint32_t x, uint32_t y,
                            uint32_t count, bool rest_of_run) const {
-    ForEachTaker([&](const OutputPlan& plan, const DecodeSample& sample) {
-      const RunPlace place(plan, sample, this->tile_x + x, this->tile_y + y);
+    ForEachWindow([&](const OutputPlan& plan, const DeviceWindow& window) {
+      const RunPlace place(plan, window, this->tile_x + x, this->tile_y + y);
       if (rest_of_run && (place.has_code || place.is_outside)) return;
       const RowPart part(plan.window, place.x, place.y, count);
       if (part.count == 0) return;
-      StoreEightApart<kSampleBytes>(&plan, &sample, pixels.base, pixels.first + i * pixels.step,
+      StoreEightApart<kSampleBytes>(&plan, &window, pixels.base, pixels.first + i * pixels.step,
                                     pixels.step, pixels.ring_mask, pixels.word_step, place.x,
                                     part.x, part.count, part.y);
     });
@@ -493,13 +493,13 @@ class PlansStore : public PlannedRows<kSampleBytes> {
     bool is_outside;
     bool has_code;  // it is inside, and leaves as stored or as halves
 
-    L3_DEVICE RunPlace(const OutputPlan& plan, const DecodeSample& sample, uint32_t image_x,
+    L3_DEVICE RunPlace(const OutputPlan& plan, const DeviceWindow& window, uint32_t image_x,
                        uint32_t image_y)
         : x(image_x - plan.window.x_px), y(image_y - plan.window.y_px) {
       const uint32_t width = plan.window.width_px;
       is_outside = y >= plan.window.height_px || (x >= width && 0 - x >= kGroupSize);
       has_code =
-          sample.path <= StorePath::kHalves && !is_outside && x < width && kGroupSize <= width - x;
+          window.path <= StorePath::kHalves && !is_outside && x < width && kGroupSize <= width - x;
     }
   };
 
@@ -520,12 +520,12 @@ class PlansStore : public PlannedRows<kSampleBytes> {
   static L3_DEVICE float MultiplyOf(float multiply) { return multiply * 0x1p22f; }
 
   template <class Function>
-  L3_DEVICE void ForEachTaker(const Function& function) const {
+  L3_DEVICE void ForEachWindow(const Function& function) const {
     const TilePlans& all = this->plans;
     L3_NO_UNROLL
     for (uint32_t i = 0; i < all.count; ++i) {
-      const uint32_t taker = GlobalPointer(all.takers)[i];
-      function(GlobalPointer(all.plans)[taker], GlobalPointer(all.samples)[taker]);
+      const uint32_t number = GlobalPointer(all.numbers)[i];
+      function(GlobalPointer(all.plans)[number], GlobalPointer(all.windows)[number]);
     }
   }
   template <uint32_t kWords>

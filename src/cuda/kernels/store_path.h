@@ -1,4 +1,5 @@
-// By which code a sample's plan is carried out: found on the host, once for each. Layer: cuda.
+// By which code the plan of a window is carried out: found on the host, once for each window.
+// Layer: cuda.
 #pragma once
 
 #include <algorithm>

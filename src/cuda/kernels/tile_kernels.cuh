@@ -290,15 +290,15 @@ L3_DEVICE Status DecodePackedTileWarp(Warp& warp, const ImageInfo& info, const S
 
 // Where the rows of a tile go: of an image that leaves whole and as stored, or by plans.
 template <uint32_t kSampleBytes>
-L3_DEVICE StoredRows MakeRows(const DecodeSample& sample, const ImageOutput& image,
+L3_DEVICE StoredRows MakeRows(const DeviceWindow& window, const ImageOutput& image,
                               const TileRect& rect) {
-  const ImageOutput output = OutputOfTile(sample.info, image, rect);
-  return {GlobalPointer(output.data), output.row_stride_bytes, sample.info.pixel_bytes()};
+  const ImageOutput output = OutputOfTile(window.info, image, rect);
+  return {GlobalPointer(output.data), output.row_stride_bytes, window.info.pixel_bytes()};
 }
 template <uint32_t kSampleBytes>
-L3_DEVICE PlannedRows<kSampleBytes> MakeRows(const DecodeSample& sample, const TilePlans& plans,
+L3_DEVICE PlannedRows<kSampleBytes> MakeRows(const DeviceWindow& window, const TilePlans& plans,
                                              const TileRect& rect) {
-  return {plans, rect.x_px, rect.y_px, sample.info.pixel_bytes()};
+  return {plans, rect.x_px, rect.y_px, window.info.pixel_bytes()};
 }
 
 // The store policy of tiles with kChannels channels.
@@ -323,7 +323,7 @@ L3_DEVICE auto WithChannels(uint32_t channels, const Function& function) {
 }
 
 template <uint32_t kSampleBytes, class Warp, class Output>
-L3_DEVICE Status DecodeSimpleTile(Warp& warp, const DecodeSample& sample, const Output& output,
+L3_DEVICE Status DecodeSimpleTile(Warp& warp, const DeviceWindow& window, const Output& output,
                                   const TileRect& rect, const TilePayload& tile,
                                   RunningCheck<Warp>* check, uint8_t* memory) {
   WarpScratch* scratch = reinterpret_cast<WarpScratch*>(memory);
@@ -332,52 +332,52 @@ L3_DEVICE Status DecodeSimpleTile(Warp& warp, const DecodeSample& sample, const 
     team = reinterpret_cast<TeamScratch*>(memory);
     scratch = &team->warps[warp.channel()];
   }
-  const auto rows = MakeRows<kSampleBytes>(sample, output, rect);
+  const auto rows = MakeRows<kSampleBytes>(window, output, rect);
   if (tile.coding == TileCoding::kConstant || tile.coding == TileCoding::kStored) {
     if (!IsFirstInTeam(warp)) return Status::kOk;
-    return DecodePlainTileWarp<kSampleBytes>(warp, sample.info.channels, sample.map, rect, tile,
+    return DecodePlainTileWarp<kSampleBytes>(warp, window.info.channels, window.map, rect, tile,
                                              rows, check, scratch->row);
   }
   if (tile.coding != TileCoding::kPacked) return Status::kCorruptTile;
   const auto decode = [&](auto channels) {
     constexpr uint32_t kChannels = decltype(channels)::value;
-    return DecodePackedTileWarp<kChannels, kSampleBytes>(warp, sample.info, sample.map, rect, tile,
+    return DecodePackedTileWarp<kChannels, kSampleBytes>(warp, window.info, window.map, rect, tile,
                                                          StoreOf<kChannels, kSampleBytes>(rows),
                                                          check, scratch, team);
   };
   if constexpr (kIsInTeam<Warp>) {
     return decode(std::integral_constant<uint32_t, kTeamChannels>());
   } else {
-    return WithChannels(sample.info.channels, decode);
+    return WithChannels(window.info.channels, decode);
   }
 }
 
 template <uint32_t kSampleBytes, class Warp, class Output>
-L3_DEVICE Status DecodeModelTile(Warp& warp, const DecodeSample& sample, const Output& output,
+L3_DEVICE Status DecodeModelTile(Warp& warp, const DeviceWindow& window, const Output& output,
                                  const TileRect& rect, const TilePayload& tile,
                                  RunningCheck<Warp>* check, const RansLookup& lookup,
                                  uint8_t* memory) {
   using Samples = std::conditional_t<kSampleBytes == 1, ByteSamples, WordSamples>;
-  if (sample.rans == nullptr) return Status::kCorruptTile;
-  const auto rows = MakeRows<kSampleBytes>(sample, output, rect);
+  if (window.rans == nullptr) return Status::kCorruptTile;
+  const auto rows = MakeRows<kSampleBytes>(window, output, rect);
   if (tile.coding == TileCoding::kMatch) {
-    if (sample.rans->match_table_count == 0) return Status::kCorruptTile;
+    if (window.rans->match_table_count == 0) return Status::kCorruptTile;
     const auto store_run = [&](const MatchLane& lane, uint32_t steps) {
-      return WithChannels(sample.info.channels, [&](auto channels) {
+      return WithChannels(window.info.channels, [&](auto channels) {
         constexpr uint32_t kChannels = decltype(channels)::value;
-        return lane.StoreRun<kChannels, kSampleBytes>(steps, sample.map,
+        return lane.StoreRun<kChannels, kSampleBytes>(steps, window.map,
                                                       StoreOf<kChannels, kSampleBytes>(rows));
       });
     };
-    return DecodeMatchTileWarp(warp, sample.colors, rect, tile, lookup,
-                               PixelWords(sample.info.channels, kSampleBytes), store_run, check,
+    return DecodeMatchTileWarp(warp, window.colors, rect, tile, lookup,
+                               PixelWords(window.info.channels, kSampleBytes), store_run, check,
                                memory);
   }
   if (tile.coding != TileCoding::kRans) return Status::kCorruptTile;
-  return WithChannels(sample.info.channels, [&](auto channels) {
+  return WithChannels(window.info.channels, [&](auto channels) {
     constexpr uint32_t kChannels = decltype(channels)::value;
     return DecodeRansTileWarp<kChannels, Samples>(
-        warp, sample.info, sample.map, rect, tile, lookup, StoreOf<kChannels, kSampleBytes>(rows),
+        warp, window.info, window.map, rect, tile, lookup, StoreOf<kChannels, kSampleBytes>(rows),
         check, reinterpret_cast<RansScratch<kChannels, kSampleBytes>*>(memory));
   });
 }
@@ -389,52 +389,52 @@ L3_DEVICE Status DecodeModelTile(Warp& warp, const DecodeSample& sample, const O
 // outside. `output` is the ImageOutput of an image that leaves whole and as stored, or
 // TilePlans. `memory` is shared by the warp or its team: batch.scratch_bytes, 16-byte aligned.
 template <TileKind kKind, uint32_t kSampleBytes, class Warp, class Output>
-L3_DEVICE Status DecodeTileWarp(Warp& warp, const DecodeSample& sample, const Output& output,
+L3_DEVICE Status DecodeTileWarp(Warp& warp, const DeviceWindow& window, const Output& output,
                                 const TileTask& task, const RansLookup* lookup, uint8_t* memory) {
   const uint8_t* payload =
-      GlobalPointer(sample.payloads + uint64_t{task.payload_begin} * kPayloadAlignment);
+      GlobalPointer(window.payloads + uint64_t{task.payload_begin} * kPayloadAlignment);
   const uint32_t size = task.payload_units * kPayloadAlignment;
   RunningCheck<Warp> check(warp, payload, size);
   TilePayload tile;
-  Status status = ParseTilePayload(sample.info, payload, size, &tile);
+  Status status = ParseTilePayload(window.info, payload, size, &tile);
   if (status == Status::kOk) {
-    const TileRect rect = GetTileRect(sample.info, task.tile);
+    const TileRect rect = GetTileRect(window.info, task.tile);
     if constexpr (kKind == TileKind::kModel) {
       status =
-          DecodeModelTile<kSampleBytes>(warp, sample, output, rect, tile, &check, *lookup, memory);
+          DecodeModelTile<kSampleBytes>(warp, window, output, rect, tile, &check, *lookup, memory);
     } else {
-      status = DecodeSimpleTile<kSampleBytes>(warp, sample, output, rect, tile, &check, memory);
+      status = DecodeSimpleTile<kSampleBytes>(warp, window, output, rect, tile, &check, memory);
     }
   }
   // A damaged payload is one whatever else it breaks (format.md 5).
   return check.Matches(warp, memory) ? status : Status::kChecksumMismatch;
 }
 
-// Does a task of a launch. lower(result, bad) makes a sample's result `bad` if that is less.
+// Does a task of a launch. lower(result, bad) makes a window's result `bad` if that is less.
 template <TileKind kKind, StoreKind kStore, uint32_t kSampleBytes, class Warp, class Lower>
 L3_DEVICE void RunTask(Warp& warp, const TileBatch& batch, uint64_t number,
                        const RansLookup* lookup, uint8_t* memory, const Lower& lower) {
   const TileTask task = batch.tasks[number];
   if constexpr (kKind == TileKind::kSimple && kStore == StoreKind::kPlans) {
     if (task.payload_units == 0 && task.tile != 0 && IsFirstInTeam(warp)) {
-      FillBorderWarp(warp, batch.plans[task.sample], task.tile - 1);
+      FillBorderWarp(warp, batch.plans[task.window], task.tile - 1);
     }
   }
   if (task.payload_units == 0) return;
-  const DecodeSample sample = batch.samples[task.sample];
+  const DeviceWindow window = batch.windows[task.window];
   const auto decode = [&](const auto& output) {
-    return DecodeTileWarp<kKind, kSampleBytes>(warp, sample, output, task, lookup, memory);
+    return DecodeTileWarp<kKind, kSampleBytes>(warp, window, output, task, lookup, memory);
   };
   if constexpr (kStore == StoreKind::kPlans) {
     const TilePlans plans = PlansOfTask(batch, number);
     const Status status = decode(plans);
     for (uint32_t i = warp.lane(); status != Status::kOk && i < plans.count; i += kWarpLanes) {
-      lower(&batch.results[plans.takers[i]], BadTile(task.tile, status));
+      lower(&batch.results[plans.numbers[i]], BadTile(task.tile, status));
     }
   } else {
-    const Status status = decode(sample.output);
+    const Status status = decode(window.output);
     if (status == Status::kOk || warp.lane() != 0) return;
-    lower(&batch.results[task.sample], BadTile(task.tile, status));
+    lower(&batch.results[task.window], BadTile(task.tile, status));
   }
 }
 
