@@ -123,12 +123,15 @@ const CachedImage* EncodedCache::Count(const CachedImage* found) {
 
 bool EncodedCache::Wants(const std::string& key, const ImageView& view, const void* who) {
   const uint64_t head_bytes = HeadBytes(view);
-  const uint64_t bytes = head_bytes + view.payloads_bytes;
+  const uint64_t file_bytes = head_bytes + view.payloads_bytes;
   // Payloads of one group lie apart: what it needs would be listed tile by tile.
   if (head_bytes > kMaxHeadBytes || view.group_count != 1) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (options_.policy == CachePolicy::kLargest && !IsAmongLargest(key, bytes, who)) return false;
-  return bytes >= options_.threshold_bytes && entries_.count(key) == 0 &&
+  if (options_.policy == CachePolicy::kLargest &&
+      !IsAmongLargest(key, view.payloads_bytes + kPayloadPaddingBytes, who)) {
+    return false;
+  }
+  return file_bytes >= options_.threshold_bytes && entries_.count(key) == 0 &&
          HasRoom(view.payloads_bytes);
 }
 
@@ -185,7 +188,7 @@ uint8_t* EncodedCache::TakeRoom(uint64_t payload_bytes) {
     slab = std::prev(slabs_.end());
   }
   uint8_t* place = static_cast<uint8_t*>(slab->memory.get()) + slab->used_bytes;
-  slab->used_bytes += payload_bytes;
+  slab->used_bytes += needed;
   return place;
 }
 
