@@ -148,9 +148,20 @@ def apply(name: str, encoded: Any, device: str, **arguments: Any) -> Any:
     return getattr(fn.l3, name)(encoded, device=place, **FAMILY[name], **arguments)
 
 
+def call(name: str, samples: Column, device: str, **arguments: Any) -> list[list[Array]]:
+    """The outputs of an operator of `fn.l3` with arguments that are constants."""
+    operator = getattr(fn.l3, name)
+    return run(lambda l3: operator(l3, device=device, **arguments), device, {"l3": samples})
+
+
 def decode(samples: Column, device: str, **arguments: Any) -> list[Array]:
     """What `fn.l3.decode` gives."""
-    return run(lambda l3: fn.l3.decode(l3, device=device, **arguments), device, {"l3": samples})[0]
+    return call("decode", samples, device, **arguments)[0]
+
+
+def call_usual(name: str, samples: Column, device: str, **arguments: Any) -> list[list[Array]]:
+    """The same of an operator of FAMILY, with its arguments there."""
+    return run(lambda l3: apply(name, l3, device, **arguments), device, {"l3": samples})
 
 
 def assert_same(got: Column, want: Column, columns: Mapping[str, Column] | None = None) -> None:

@@ -15,6 +15,8 @@ from dali_tools import (
     apply,
     as_sample,
     assert_same,
+    call,
+    call_usual,
     decode,
     make_image,
     make_pair,
@@ -149,11 +151,8 @@ def test_zeros_in_place_of_bad_samples(name: str, pair: Pair, device: str) -> No
     for data, _ in bad.values():
         samples += [data, pair.l3]
 
-    def define(encoded: Any) -> Any:
-        return apply(name, encoded, device, on_error="zero", return_status=True)
-
-    got, statuses = run(define, device, {"encoded": samples})
-    plain = run(lambda l3: apply(name, l3, device), device, {"l3": [pair.l3] * len(samples)})[0]
+    got, statuses = call_usual(name, samples, device, on_error="zero", return_status=True)
+    (plain,) = call_usual(name, [pair.l3] * len(samples), device)
     assert_same(got[::2], plain[::2])  # random windows too: each sample has its own
     assert {(s.shape, s.dtype) for s in statuses} == {((), np.dtype(np.int32))}
     assert [STATUS_NAMES[s] for s in statuses[::2]] == ["kOk"] * len(got[::2])
@@ -203,7 +202,7 @@ def test_zeros_are_not_sized_by_claims(pair: Pair, device: str, damage: str) -> 
 def test_bad_samples_alone(name: str, pair: Pair, device: str) -> None:
     """Nothing in the batch tells a type: eight bits and a channel."""
     samples = [pair.png, as_sample(b"")]
-    (got,) = run(lambda l3: apply(name, l3, device, on_error="zero"), device, {"l3": samples})
+    (got,) = call_usual(name, samples, device, on_error="zero")
     want = np.float32 if "normalize" in name else np.uint8
     assert [image.dtype for image in got] == [want, want]
     assert all(image.ndim == 3 + (name == "decode_windows") for image in got)
@@ -216,11 +215,9 @@ def test_random_crops_of_claimed_sizes(device: str, size: tuple[int, int]) -> No
     stream = Stream(*size, tile_width_log2=7, tile_height_log2=7, index=[0] * 397)
     samples = [as_sample(stream.to_bytes() + bytes(4000))]
 
-    def define(l3: Any) -> Any:
-        return fn.l3.decode_random_crop(l3, device=device, seed=3, on_error="zero")
-
-    (got,) = run(define, device, {"l3": samples}, runs=3)[:1]
-    assert not got[0].any()
+    for seed in range(3):
+        (got,) = call("decode_random_crop", samples, device, seed=seed, on_error="zero")
+        assert not got[0].any()
 
 
 @pytest.mark.parametrize(
@@ -245,12 +242,8 @@ def test_arguments_beside_unreadable_samples(
     pair: Pair, device: str, name: str, arguments: dict[str, Any]
 ) -> None:
     """Arguments that fit the images end no batch, whatever stands in for an unreadable one."""
-
-    def define(l3: Any) -> Any:
-        return getattr(fn.l3, name)(l3, device=device, on_error="zero", **arguments)
-
     for samples in ([pair.png, pair.png], [pair.png, pair.l3], [pair.l3, pair.l3[:30]]):
-        (got,) = run(define, device, {"l3": samples})
+        (got,) = call(name, samples, device, on_error="zero", **arguments)
         for image, sample in zip(got, samples, strict=True):
             assert image.any() == (sample is pair.l3)
 
@@ -259,35 +252,23 @@ def test_arguments_beside_unreadable_samples(
 @pytest.mark.parametrize("on_error", ["raise", "zero"])
 def test_status_of_good_samples(name: str, device: str, on_error: str) -> None:
     samples = [p.l3 for p in make_pairs(3, 20, channels=[3]) if min(p.image.shape[:2]) >= 9]
-
-    def define(l3: Any) -> Any:
-        return (
-            *apply(name, l3, device, on_error=on_error, return_status=True),
-            apply(name, l3, device),
-        )
-
-    got, statuses, plain = run(define, device, {"l3": samples})
-    assert_same(got, plain)
+    got, statuses = call_usual(name, samples, device, on_error=on_error, return_status=True)
+    assert_same(got, call_usual(name, samples, device)[0])
     assert_same(statuses, [np.array(0, np.int32)] * len(samples))
 
 
 def test_zeros_have_the_shape_asked_for(pair: Pair, device: str) -> None:
     """Of a damaged file: colours, type, layout and padding as for a good one."""
-
-    def define(l3: Any) -> Any:
-        return fn.l3.decode_crop_mirror_normalize(
-            l3,
-            device=device,
-            output_type=types.GRAY,
-            dtype=types.FLOAT16,
-            crop=(80, 90),
-            out_of_bounds_policy="pad",
-            fill_values=7.0,
-            mean=3.0,
-            on_error="zero",
-        )
-
-    (got,) = run(define, device, {"l3": [pair.l3, every_tile_damaged(pair)]})
+    (got,) = call(
+        *("decode_crop_mirror_normalize", [pair.l3, every_tile_damaged(pair)], device),
+        output_type=types.GRAY,
+        dtype=types.FLOAT16,
+        crop=(80, 90),
+        out_of_bounds_policy="pad",
+        fill_values=7.0,
+        mean=3.0,
+        on_error="zero",
+    )
     assert [image.shape for image in got] == [(1, 80, 90)] * 2
     assert {image.dtype for image in got} == {np.dtype(np.float16)}
     assert got[0].any()
@@ -341,14 +322,8 @@ def test_images_smaller_than_the_window(
 ) -> None:  # fmt: skip
     """They fail alone, with a status of their own, and the log says what does not fit."""
     small = make_pair(make_image(np.random.default_rng(4), (12, 9, 3)))
-
-    def define(l3: Any, on_error: str = "zero") -> Any:
-        return getattr(fn.l3, name)(
-            l3, device=device, on_error=on_error, return_status=True, **window
-        )
-
-    samples = {"l3": [pair.l3, small.l3, pair.l3]}
-    images, statuses = run(define, device, samples)
+    samples = [pair.l3, small.l3, pair.l3]
+    images, statuses = call(name, samples, device, on_error="zero", return_status=True, **window)
     assert [STATUS_NAMES[s] for s in statuses] == ["kOk", "kInvalidArgument", "kOk"]
     assert images[0].any()
     assert images[1].shape == (*shape, 3)
@@ -358,7 +333,7 @@ def test_images_smaller_than_the_window(
         r"sample 1.* (\[12 x 9\]|(9|12) pixels).*becomes zeros", capfd.readouterr().err
     )
     with pytest.raises(RuntimeError, match=r"sample 1.* (\[12 x 9\]|(9|12) pixels)"):
-        run(lambda l3: define(l3, "raise"), device, samples)
+        call(name, samples, device, **window)
 
 
 @pytest.mark.parametrize("wide", [[1], [0], [0, 1, 4], [0, 1]], ids=str)
@@ -368,11 +343,8 @@ def test_other_bit_depths(wide: list[int], pair: Pair, device: str) -> None:
     count = 4 if wide == [0, 1] else 5
     samples = [deep.l3 if i in wide else pair.l3 for i in range(count)]
     usual = deep if len(wide) >= 2 else pair
-
-    def define(l3: Any, on_error: str = "zero") -> Any:
-        return fn.l3.decode(l3, device=device, on_error=on_error, return_status=True)
-
-    images, statuses = run(define, device, {"l3": [pair.png, *samples]})
+    zeros: dict[str, Any] = {"on_error": "zero", "return_status": True}
+    images, statuses = call("decode", [pair.png, *samples], device, **zeros)
     assert STATUS_NAMES[statuses[0]] == "kBadMagic"
     for image, status, sample in zip(images[1:], statuses[1:], samples, strict=True):
         assert image.dtype == usual.image.dtype
@@ -385,7 +357,7 @@ def test_other_bit_depths(wide: list[int], pair: Pair, device: str) -> None:
             assert not image.any()
             assert STATUS_NAMES[status] == "kInvalidArgument"
     with pytest.raises(RuntimeError, match=r"uint8 samples.*`dtype`|uint16 samples.*`dtype`"):
-        run(lambda l3: define(l3, "raise"), device, {"l3": samples})
+        decode(samples, device)
 
 
 @pytest.mark.parametrize(
@@ -400,24 +372,18 @@ def test_other_bit_depths(wide: list[int], pair: Pair, device: str) -> None:
 def test_images_with_other_channels(pair: Pair, device: str, arguments: dict[str, Any]) -> None:
     """Their zeros have the channels of those that fit, so that the batch is one tensor."""
     gray = make_pair(make_image(np.random.default_rng(6), (30, 40, 1)))
-
-    def define(l3: Any, on_error: str = "zero", **more: Any) -> Any:
-        return fn.l3.decode_crop_mirror_normalize(
-            l3, device=device, crop=(20, 20), on_error=on_error, return_status=True,
-            **arguments, **more,
-        )  # fmt: skip
-
-    samples = {"l3": [gray.l3, pair.l3]}
-    images, statuses = run(define, device, samples)
+    name, samples = "decode_crop_mirror_normalize", [gray.l3, pair.l3]
+    arguments = {"crop": (20, 20), "on_error": "zero", "return_status": True} | arguments
+    images, statuses = call(name, samples, device, **arguments)
     assert [STATUS_NAMES[s] for s in statuses] == ["kInvalidArgument", "kOk"]
     assert images[0].shape == images[1].shape == (4 if "pad_output" in arguments else 3, 20, 20)
     assert images[1].any()
     assert not images[0].any()
     with pytest.raises(RuntimeError, match=r"sample 0 has 1 channels"):
-        run(lambda l3: define(l3, "raise"), device, samples)
+        call(name, samples, device, **arguments | {"on_error": "raise"})
     # Where the channels are not the file's, no image fits: the pipeline's mistake.
     with pytest.raises(RuntimeError, match=r"sample 0 has 1 channels"):
-        run(lambda l3: define(l3, output_type=types.GRAY), device, samples)
+        call(name, samples, device, output_type=types.GRAY, **arguments)
 
 
 @pytest.mark.parametrize("on_error", ["raise", "zero"])
@@ -468,11 +434,8 @@ def test_batches_of_several_channels(tmp_path: Path, device: str, on_error: str)
 def test_arguments_that_fit_no_image_raise(
     name: str, window: dict[str, Any], pair: Pair, device: str
 ) -> None:
-    def define(l3: Any) -> Any:
-        return getattr(fn.l3, name)(l3, device=device, on_error="zero", **window)
-
     with pytest.raises(RuntimeError, match=r"crop_pos_x|`mean`"):
-        run(define, device, {"l3": [pair.png, pair.l3]})
+        call(name, [pair.png, pair.l3], device, on_error="zero", **window)
 
 
 CLAIM = (1 << 16, 1 << 12)  # 2^28 pixels, and a row more: a constant file of 88 KB
@@ -493,21 +456,17 @@ def test_max_pixels(device: str, claim: Array, pair: Pair, on_error: str) -> Non
     """A small file cannot have more memory than was granted; the error names the argument."""
     assert claim.size < 100_000
 
-    def define(l3: Any, **arguments: Any) -> Any:
-        return fn.l3.decode(l3, device=device, on_error=on_error, return_status=True, **arguments)
-
     height, width, _ = pair.image.shape
-    exact = run(
-        lambda l3: define(l3, max_pixels=height * width), device, {"l3": [pair.l3, pair.l3]}
-    )
-    np.testing.assert_array_equal(exact[0][0], pair.image)
+    exact = decode([pair.l3, pair.l3], device, on_error=on_error, max_pixels=height * width)
+    np.testing.assert_array_equal(exact[0], pair.image)
 
     def refuses(sample: Array, limit: int, **arguments: Any) -> None:
+        arguments |= {"on_error": on_error, "return_status": True}
         if on_error == "raise":
             with pytest.raises(RuntimeError, match=f"sample 0 .*`max_pixels`, {limit}\\."):
-                run(lambda l3: define(l3, **arguments), device, {"l3": [sample]})
+                call("decode", [sample], device, **arguments)
             return
-        images, statuses = run(lambda l3: define(l3, **arguments), device, {"l3": [sample]})
+        images, statuses = call("decode", [sample], device, **arguments)
         assert images[0].shape[:2] == (1, 1)
         assert STATUS_NAMES[statuses[0]] == "kOutputTooSmall"
 
@@ -518,31 +477,22 @@ def test_max_pixels(device: str, claim: Array, pair: Pair, on_error: str) -> Non
 @pytest.mark.parametrize("name", DECODERS)
 def test_max_pixels_counts_the_window(name: str, claim: Array, device: str) -> None:
     """Windows of large images are what tiles are for: the image may have more."""
-
-    def define(l3: Any, **arguments: Any) -> Any:
-        window = {"crop": (9, 7)} if "crop" in FAMILY[name] else FAMILY[name]
-        if name == "decode_slice":
-            window = {"start": (5, 5), "shape": (9, 7)}
-        if name == "decode_windows":
-            window = {"window": (9, 7), "count": 1}
-        return getattr(fn.l3, name)(l3, device=device, **window, **arguments)
-
-    if name in ("decode", "decode_random_crop"):
-        with pytest.raises(RuntimeError, match="`max_pixels`, 62"):
-            run(lambda l3: define(l3, max_pixels=62), device, {"l3": [claim]})
-        return
-    (images,) = run(lambda l3: define(l3, max_pixels=63), device, {"l3": [claim]})
-    assert sorted(images[0].shape) in ([1, 7, 9], [1, 1, 7, 9])
+    window: dict[str, Any] = {"crop": (9, 7)} if "crop" in FAMILY[name] else FAMILY[name]
+    if name == "decode_slice":
+        window = {"start": (5, 5), "shape": (9, 7)}
+    if name == "decode_windows":
+        window = {"window": (9, 7), "count": 1}
     with pytest.raises(RuntimeError, match="`max_pixels`, 62"):
-        run(lambda l3: define(l3, max_pixels=62), device, {"l3": [claim]})
+        call(name, [claim], device, max_pixels=62, **window)
+    if name not in ("decode", "decode_random_crop"):
+        (images,) = call(name, [claim], device, max_pixels=63, **window)
+        assert sorted(images[0].shape) in ([1, 7, 9], [1, 1, 7, 9])
 
 
 @pytest.mark.parametrize("pixels", [0, -1, 2**31 + 1])
 def test_max_pixels_in_range(device: str, pair: Pair, pixels: int) -> None:
     with pytest.raises(RuntimeError, match=r"`max_pixels` is 1 to 2\^31"):
-        run(
-            lambda l3: fn.l3.decode(l3, device=device, max_pixels=pixels), device, {"l3": [pair.l3]}
-        )
+        decode([pair.l3], device, max_pixels=pixels)
 
 
 def test_damaged_files_earn_no_more_than_sound_ones(device: str) -> None:
@@ -599,24 +549,14 @@ def test_zeros_have_the_type_of_their_file(device: str) -> None:
     """Where no file of the batch can be decoded, a header that can be read tells."""
     encoded = l3dali.encode(np.ones((9, 8, 3), np.uint16))
     torn = np.frombuffer(encoded[:-1], np.uint8)
-    (images,) = run(
-        lambda l3: fn.l3.decode(l3, device=device, on_error="zero"), device, {"l3": [torn]}
-    )
-    assert images[0].dtype == np.uint16
-    assert images[0].shape == (9, 8, 3)
+    (image,) = decode([torn], device, on_error="zero")
+    assert (image.dtype, image.shape) == (np.uint16, (9, 8, 3))
 
 
 def test_zeros_are_trimmed_as_the_image_would_be(pair: Pair, device: str) -> None:
-    def define(l3: Any) -> Any:
-        return fn.l3.decode_crop_mirror_normalize(
-            l3,
-            device=device,
-            crop=(60000, 60000),
-            out_of_bounds_policy="trim_to_shape",
-            on_error="zero",
-        )
-
-    (images,) = run(define, device, {"l3": [pair.l3[:-1], pair.l3]})
+    trim = {"crop": (60000, 60000), "out_of_bounds_policy": "trim_to_shape", "on_error": "zero"}
+    name, samples = "decode_crop_mirror_normalize", [pair.l3[:-1], pair.l3]
+    (images,) = call(name, samples, device, **trim)
     assert images[0].shape == images[1].shape
     assert not images[0].any()
 
@@ -624,7 +564,7 @@ def test_zeros_are_trimmed_as_the_image_would_be(pair: Pair, device: str) -> Non
 @pytest.mark.parametrize("name", DECODERS)
 def test_unknown_on_error(name: str, pair: Pair, device: str) -> None:
     with pytest.raises(RuntimeError, match='"raise" or "zero", got "skip"'):
-        run(lambda l3: apply(name, l3, device, on_error="skip"), device, {"l3": [pair.l3]})
+        call_usual(name, [pair.l3], device, on_error="skip")
 
 
 @pytest.mark.parametrize("name", FAMILY)
@@ -635,7 +575,7 @@ def test_unknown_on_error(name: str, pair: Pair, device: str) -> None:
 )
 def test_wrong_input(device: str, name: str, bad: Array) -> None:
     with pytest.raises(RuntimeError, match="1-D uint8"):
-        run(lambda l3: apply(name, l3, device), device, {"l3": [bad]})
+        call_usual(name, [bad], device)
 
 
 @pytest.mark.parametrize("name", FAMILY)
@@ -644,7 +584,7 @@ def test_bad_files_raise(name: str, pair: Pair, device: str) -> None:
         if name == "peek_shape" and kind in ("damaged", "truncated behind the index"):
             continue  # it reads the header alone
         with pytest.raises(RuntimeError, match=f"sample 1.*{status}"):
-            run(lambda l3: apply(name, l3, device), device, {"l3": [pair.l3, data]})
+            call_usual(name, [pair.l3, data], device)
 
 
 @pytest.mark.parametrize("name", FAMILY)
@@ -655,16 +595,12 @@ def test_truncation_anywhere(name: str, pair: Pair, device: str) -> None:
     if name == "peek_shape":  # it has no on_error: the good ones must be told apart first
         cuts = [cut for cut in cuts if cut.size > 400]
         changes = [damaged(pair, back) for back in range(1, pair.l3.size - 400, 7)]
-        (shapes,) = run(lambda l3: fn.l3.peek_shape(l3), "cpu", {"l3": cuts + changes})
+        (shapes,) = call(name, cuts + changes, "cpu")
         assert {tuple(shape) for shape in shapes} == {pair.image.shape}
         return
-
-    def define(l3: Any) -> Any:
-        return apply(name, l3, device, on_error="zero", return_status=True)
-
-    good = run(lambda l3: apply(name, l3, device), device, {"l3": [pair.l3]})[0][0]
+    ((good,),) = call_usual(name, [pair.l3], device)
     samples = [*cuts, *changes, pair.l3]
-    images, statuses = run(define, device, {"l3": samples})
+    images, statuses = call_usual(name, samples, device, on_error="zero", return_status=True)
     assert all(status != 0 for status in statuses[: len(cuts)])
     seen = {int(status) for status in statuses}
     assert seen >= {0, STATUS_NAMES.index("kTruncated"), STATUS_NAMES.index("kChecksumMismatch")}

@@ -14,6 +14,7 @@ from dali_tools import (
     Pair,
     as_sample,
     assert_same,
+    call,
     decode,
     make_image,
     make_pair,
@@ -31,6 +32,7 @@ from l3dali import codec
 pytestmark = pytest.mark.dali
 
 BATCH = 40
+NAME = "decode_windows"
 
 
 def windows_of(image: Array, anchors: Array, size: tuple[int, int], fill: Array) -> Array:
@@ -62,17 +64,24 @@ def draw_anchors(
     return [a.astype(kind) for a in anchors]
 
 
-def compare(
-    pairs: list[Pair], device: str, anchors: list[Array], size: tuple[int, int], **arguments: Any
+def at(
+    pairs: list[Pair], anchors: list[Array], device: str, size: tuple[int, int], **arguments: Any
 ) -> list[Array]:
-    """Compares `anchors` of windows with those that NumPy cuts out of whole images."""
-    (got,) = run(
+    """The windows at the anchors of each image."""
+    return run(
         lambda l3, anchors: fn.l3.decode_windows(
             l3, anchors, device=device, window=size, **arguments
         ),
         device,
         {"l3": [p.l3 for p in pairs], "anchors": anchors},
-    )
+    )[0]
+
+
+def compare(
+    pairs: list[Pair], device: str, anchors: list[Array], size: tuple[int, int], **arguments: Any
+) -> list[Array]:
+    """Compares `anchors` of windows with those that NumPy cuts out of whole images."""
+    got = at(pairs, anchors, device, size, **arguments)
     wholes = decode([p.l3 for p in pairs], device)
     fill = np.array(arguments.get("fill_values", [0]))
     want = [windows_of(w, a, size, fill) for w, a in zip(wholes, anchors, strict=True)]
@@ -108,16 +117,12 @@ def test_files_of_8_and_16_bits(device: str, dtype: Any, wide: list[int]) -> Non
         make_pair(np.array([[[v] for v in row]], kind))
         for row, kind in (([0, 7, 200, 255], np.uint8), ([0, 7, 300, 65535], np.uint16))
     ]
-    columns = {"l3": [p.l3 for p in pairs]}
-
-    def define(l3: Any, **arguments: Any) -> Any:
-        return fn.l3.decode_windows(l3, device=device, window=(1, 4), stride=1, **arguments)
-
+    samples, row = [p.l3 for p in pairs], {"window": (1, 4), "stride": 1}
     with pytest.raises(
         RuntimeError, match="Ask for a `dtype` that holds the values of both, as int32"
     ):
-        run(define, device, columns)
-    ((narrow, cut),) = run(lambda l3: define(l3, dtype=dtype), device, columns)
+        call(NAME, samples, device, **row)
+    ((narrow, cut),) = call(NAME, samples, device, dtype=dtype, **row)
     assert narrow.ravel().tolist() == [0, 7, 200, 255]
     assert cut.ravel().tolist() == wide
     assert narrow.dtype == cut.dtype == (np.uint16 if dtype == types.UINT16 else np.uint8)
@@ -141,22 +146,9 @@ def test_fill_values(
 
     def decode_one(policy: str) -> Array:
         anchors = [np.array([[0, 1 if policy == "pad" else 0]], np.int32)]
-        ((got,),) = run(
-            lambda l3, anchors: fn.l3.decode_windows(
-                l3,
-                anchors,
-                device=device,
-                window=(2, 2),
-                out_of_bounds_policy=policy,
-                fill_values=fill_values,
-                pad_output=pad_output,
-                mean=[4.0],
-                std=[2.0],
-            ),
-            device,
-            {"l3": [pair.l3], "anchors": anchors},
-        )
-        return got
+        padded = {"out_of_bounds_policy": policy, "pad_output": pad_output}
+        filled = {"fill_values": fill_values, "mean": [4.0], "std": [2.0]}
+        return at([pair], anchors, device, (2, 2), **padded, **filled)[0]
 
     inside = [3, 3, 3, filled[3]] if pad_output else [3, 3, 3]
     if len(fill_values) == 4 and not pad_output:
@@ -171,21 +163,9 @@ def test_fill_values(
 
 def test_as_many_windows_as_there_may_be(device: str) -> None:
     pair = make_pair(places(np.empty((256, 256, 1))))
-    columns = {
-        "l3": [pair.l3],
-        "anchors": [np.argwhere(np.ones((256, 256))).astype(np.int32, order="C")],
-    }
-    ((grid_of, anchored),) = [
-        run(
-            lambda l3, anchors: (
-                fn.l3.decode_windows(l3, device=device, window=1, stride=1),
-                fn.l3.decode_windows(l3, anchors, device=device, window=1),
-            ),
-            device,
-            columns,
-        )
-    ]
-    for (got,) in (grid_of, anchored):
+    anchors = [np.argwhere(np.ones((256, 256))).astype(np.int32, order="C")]
+    (grid_of,) = call(NAME, [pair.l3], device, window=1, stride=1)
+    for (got,) in (grid_of, at([pair], anchors, device, (1, 1))):
         np.testing.assert_array_equal(got.reshape(256, 256, 2), pair.image)
 
 
@@ -199,11 +179,7 @@ def test_no_windows(device: str, channels: int) -> None:
         {"l3": [data] * 3, "anchors": anchors},
     )
     assert_same(out, [np.full((len(a), 4, 5, channels), 7, np.uint8) for a in anchors])
-    ((got,),) = run(
-        lambda l3: fn.l3.decode_windows(l3, device=device, window=(4, 5), count=0),
-        device,
-        {"l3": [data]},
-    )
+    ((got,),) = call(NAME, [data], device, window=(4, 5), count=0)
     assert got.shape == (0, 4, 5, channels)
 
 
@@ -302,13 +278,8 @@ def grid(image_px: int, window_px: int, stride: int, *, covers: bool) -> list[in
 def test_grids(device: str, stride: tuple[int, int], policy: str) -> None:
     pairs = make_pairs(50, BATCH, side=40)
     size = (4, 4)
-    (got,) = run(
-        lambda l3: fn.l3.decode_windows(
-            l3, device=device, window=size, stride=stride, out_of_bounds_policy=policy
-        ),
-        device,
-        {"l3": [p.l3 for p in pairs]},
-    )
+    samples = [p.l3 for p in pairs]
+    (got,) = call(NAME, samples, device, window=size, stride=stride, out_of_bounds_policy=policy)
     want = []
     for pair in pairs:
         ys, xs = (
@@ -321,12 +292,10 @@ def test_grids(device: str, stride: tuple[int, int], policy: str) -> None:
 
 def test_a_grid_over_a_small_image(device: str) -> None:
     pair = make_pair(make_image(np.random.default_rng(1), (5, 30, 3)))
-    columns = {"l3": [pair.l3]}
-    arguments: dict[str, Any] = {"device": device, "window": (8, 8), "stride": (8, 8)}
+    grid_of = {"window": (8, 8), "stride": (8, 8)}
     with pytest.raises(RuntimeError, match=r"\[0\.\.8, .* for image dimensions \[5 x 30\]"):
-        run(lambda l3: fn.l3.decode_windows(l3, **arguments), device, columns)
-    arguments["out_of_bounds_policy"] = "pad"
-    ((got,),) = run(lambda l3: fn.l3.decode_windows(l3, **arguments), device, columns)
+        call(NAME, [pair.l3], device, **grid_of)
+    ((got,),) = call(NAME, [pair.l3], device, out_of_bounds_policy="pad", **grid_of)
     anchors = np.array([(0, x) for x in (0, 8, 16, 24)])
     np.testing.assert_array_equal(got, windows_of(pair.image, anchors, (8, 8), np.zeros(1)))
 
@@ -363,13 +332,8 @@ def test_random_places(device: str) -> None:
 
 def test_random_places_larger_than_the_image(device: str) -> None:
     pair = make_pair(places(np.empty((6, 20, 1))) + 1)
-    ((got,),) = run(
-        lambda l3: fn.l3.decode_windows(
-            l3, device=device, window=(9, 5), count=50, out_of_bounds_policy="pad", seed=1
-        ),
-        device,
-        {"l3": [pair.l3]},
-    )
+    drawn: dict[str, Any] = {"window": (9, 5), "count": 50, "seed": 1}
+    ((got,),) = call(NAME, [pair.l3], device, out_of_bounds_policy="pad", **drawn)
     assert got.shape == (50, 9, 5, 2)
     assert ((got[..., 0] != 0).sum(axis=1) == 6).all()  # all rows of the image are in each
 
@@ -377,13 +341,8 @@ def test_random_places_larger_than_the_image(device: str) -> None:
 def test_random_sizes(device: str) -> None:
     """One size for the windows of a sample, within the ranges."""
     pair = make_pair(places(np.empty((100, 140, 1))))
-    (got,) = run(
-        lambda l3: fn.l3.decode_windows(
-            l3, device=device, count=7, random_area=(0.1, 0.3), random_aspect_ratio=(0.5, 2.0)
-        ),
-        device,
-        {"l3": [pair.l3] * 30},
-    )
+    ranges = {"random_area": (0.1, 0.3), "random_aspect_ratio": (0.5, 2.0)}
+    (got,) = call(NAME, [pair.l3] * 30, device, count=7, **ranges)
     sizes = {sample.shape for sample in got}
     assert len(sizes) > 20
     for count, height, width, _ in sizes:
@@ -462,13 +421,10 @@ def test_damage_and_status(device: str, capfd: pytest.CaptureFixture[str]) -> No
 
 def test_max_pixels_counts_all_windows(device: str) -> None:
     pair = make_pair(make_image(np.random.default_rng(1), (40, 50, 3)))
-
-    def define(l3: Any, count: int) -> Any:
-        return fn.l3.decode_windows(l3, device=device, window=(10, 10), count=count, max_pixels=799)
-
-    run(lambda l3: define(l3, 7), device, {"l3": [pair.l3]})
+    limited = {"window": (10, 10), "max_pixels": 799}
+    call(NAME, [pair.l3], device, count=7, **limited)
     with pytest.raises(RuntimeError, match=r"8 windows of 10 x 10 pixels.*`max_pixels`, 799"):
-        run(lambda l3: define(l3, 8), device, {"l3": [pair.l3]})
+        call(NAME, [pair.l3], device, count=8, **limited)
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -493,11 +449,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_refused_arguments(device: str, arguments: dict[str, Any], message: str) -> None:
     pair = make_pair(make_image(np.random.default_rng(1), (40, 50, 3)))
     with pytest.raises(RuntimeError, match=message):
-        run(
-            lambda l3: fn.l3.decode_windows(l3, device=device, **arguments),
-            device,
-            {"l3": [pair.l3]},
-        )
+        call(NAME, [pair.l3], device, **arguments)
 
 
 @pytest.mark.parametrize(
@@ -512,21 +464,13 @@ def test_refused_arguments(device: str, arguments: dict[str, Any], message: str)
 def test_refused_anchors(device: str, anchors: Array, message: str) -> None:
     pair = make_pair(make_image(np.random.default_rng(1), (40, 50, 3)))
     with pytest.raises(RuntimeError, match=message):
-        run(
-            lambda l3, anchors: fn.l3.decode_windows(l3, anchors, device=device, window=(1, 1)),
-            device,
-            {"l3": [pair.l3], "anchors": [anchors]},
-        )
+        at([pair], [anchors], device, (1, 1))
 
 
 def test_a_grid_of_too_many(device: str) -> None:
     pair = make_pair(np.zeros((300, 300, 1), np.uint8))
     with pytest.raises(RuntimeError, match="300 x 300 windows; more than 65536"):
-        run(
-            lambda l3: fn.l3.decode_windows(l3, device=device, window=(1, 1), stride=(1, 1)),
-            device,
-            {"l3": [pair.l3]},
-        )
+        call(NAME, [pair.l3], device, window=(1, 1), stride=(1, 1))
 
 
 def test_checkpoints(device: str) -> None:

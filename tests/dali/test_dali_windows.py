@@ -28,7 +28,7 @@ from nvidia.dali import fn, types
 
 pytestmark = pytest.mark.dali
 
-BATCH = 200
+BATCH = 80
 COUNTERPARTS = {
     "decode": "image",
     "decode_crop": "image_crop",
@@ -84,7 +84,7 @@ def shown_size(pair: Pair) -> Array:
 
 
 def floats(values: Any) -> list[Array]:
-    return list(np.asarray(values, np.float32))
+    return [np.asarray(value, np.float32) for value in values]
 
 
 @pytest.fixture(params=["pairs", "oriented"])
@@ -205,21 +205,17 @@ def test_slice_of_both_units(drawn: list[Pair], device: str, seed: int) -> None:
     length = [rng.uniform(2 / side, 0.5) for side in sides]
     length_px = [np.ceil(v * side) for v, side in zip(length, sides, strict=True)]
     pixels = [np.asarray(v, np.int32) for v in begin_px]
-    relative = {"rel_shape": floats_of(length)}
+    relative = {"rel_shape": floats(length)}
     compare("decode_slice", drawn, device, {"start": pixels, **relative})
-    end = floats_of(b + v for b, v in zip(begin, length, strict=True))
+    end = floats(b + v for b, v in zip(begin, length, strict=True))
     compare("decode_slice", drawn, device, {"start": pixels, "rel_end": end})
     lengths = [np.asarray(v, np.int32) for v in length_px]
-    compare("decode_slice", drawn, device, {"rel_start": floats_of(begin), "shape": lengths})
+    compare("decode_slice", drawn, device, {"rel_start": floats(begin), "shape": lengths})
     for anchor, shape, units in [
         (begin, length_px, {"normalized_shape": False}),
         (begin_px, length, {"normalized_anchor": False}),
     ]:
-        compare("decode_slice", drawn, device, {}, (floats_of(anchor), floats_of(shape)), **units)
-
-
-def floats_of(values: Any) -> list[Array]:
-    return [np.asarray(value, np.float32) for value in values]
+        compare("decode_slice", drawn, device, {}, (floats(anchor), floats(shape)), **units)
 
 
 @pytest.mark.parametrize("seed", [23])
@@ -499,7 +495,7 @@ def test_hostile_windows(device: str) -> None:
     pair = make_pair(make_image(rng, (50, 70, 3)))
     wild = np.array([0, -0.0, 1, 0.5, -1, 2, 49, 50, 51, 70, 71, 1e9, -1e9, 3e38, NAN, INF, -INF])
     refused = 0
-    for _ in range(150):
+    for _ in range(100):
         anchor, shape = np.asarray(rng.choice(wild, (2, 2)), np.float32)
         units = {
             "normalized_anchor": bool(rng.integers(2)),
@@ -522,4 +518,4 @@ def test_hostile_windows(device: str) -> None:
             refused += 1
         else:
             np.testing.assert_array_equal(ours, theirs, err_msg=str(arguments))
-    assert 0 < refused < 150
+    assert 0 < refused < 100

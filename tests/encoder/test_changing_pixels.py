@@ -49,7 +49,7 @@ def test_pixels_that_stay(coding: str) -> None:
 def test_rows_that_change(channels: int, dtype: str) -> None:
     """Row by row, at chosen times; engines.KERNELS and tiles differ by case."""
     rng = np.random.default_rng(channels + 16 * SAMPLE_TYPES.index(dtype))
-    for coding, effort in 2 * CODINGS:
+    for coding, effort in CODINGS:
         before, after = (KINDS[i] for i in rng.permutation(len(KINDS))[:2])
         seed = int(rng.integers(64))
         encoded = engines.encode(

@@ -56,7 +56,7 @@ def test_efforts_that_search(dtype: type, effort: int) -> None:
     _check(image, "rans", effort=effort)
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(
     image=strategies.images(),
     coding=st.sampled_from(["packed", "rans"]),
@@ -69,8 +69,8 @@ def test_images(image: Samples, coding: Coding, tile_log2: tuple[int, int], effo
 
 # Rows of one group, of as many as lanes are arranged for, of one more, and those that end inside
 # a group; used bits whose values are bytes, words, and those whose sums need more.
-@pytest.mark.parametrize("width", [1, 5, 8, 9, 64, 65, 127, 128, 129, 200, 255, 256, 300])
-@pytest.mark.parametrize("used_bits", [1, 2, 7, 8, 9, 13, 14, 15, 16])
+@pytest.mark.parametrize("width", [1, 8, 9, 65, 128, 200, 255, 256, 300])
+@pytest.mark.parametrize("used_bits", [1, 7, 8, 9, 14, 16])
 @pytest.mark.parametrize("kind", ["smooth", "noise", "sparse"])
 def test_packed_tiles(width: int, used_bits: int, kind: str) -> None:
     rng = np.random.default_rng(width * 17 + used_bits)
@@ -100,13 +100,13 @@ def test_packed_tiles(width: int, used_bits: int, kind: str) -> None:
         for effort in (1, 5)
     ]
     + [(31, 33, 9), (150, 260, 1)]
-    + [pytest.param(*tile, marks=pytest.mark.slow) for tile in [(150, 260, 5), (100, 129, 9)]],
+    + [pytest.param(*tile, marks=pytest.mark.slow) for tile in [(100, 129, 9)]],
 )
 @pytest.mark.parametrize("used_bits", [3, 8, 9, 16])
 def test_rans_tiles(height: int, width: int, used_bits: int, effort: int) -> None:
     rng = np.random.default_rng(width * 17 + used_bits)
     top = (1 << used_bits) - 1
-    for channels in (1, 2, 3, 4):
+    for channels in (1, 3, 4):
         noise = rng.integers(0, top + 1, (height, width, channels))
         ramp = np.add.outer(np.arange(height) * 3, np.arange(width) * 2)[..., None]
         smooth = ramp * (top // 99 + 1) + noise // 16 + np.arange(channels) * 5

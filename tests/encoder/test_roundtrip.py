@@ -43,7 +43,7 @@ def check_round_trip(image: Samples, data: bytes) -> None:
     assert len(data) <= 1.001 * image.nbytes + 256
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     image=strategies.images(),
     coding=st.sampled_from(CODINGS),
@@ -68,11 +68,12 @@ def test_fit_without_a_solution(effort: int) -> None:
 
 
 @coding_matrix
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int8, np.int16])
-@pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize(
-    ("height", "width"),
-    [(1, 1), (1, 257), (257, 1), (127, 129), (128, 128), (255, 64), (256, 256), (131, 269)],
+    ("channels", "dtype"),
+    [(1, np.int16), (2, np.uint8), (3, np.uint8), (3, np.uint16), (4, np.int8), (4, np.uint16)],
+)
+@pytest.mark.parametrize(
+    ("height", "width"), [(1, 1), (1, 257), (257, 1), (127, 129), (128, 128), (131, 269)]
 )
 def test_shapes(height: int, width: int, channels: int, dtype: type, coding: str) -> None:
     ramp = np.add.outer(np.arange(height), 2 * np.arange(width))[..., None]
@@ -88,7 +89,7 @@ def test_the_right_edge_of_each_width(channels: int, dtype: type) -> None:
     colors: Samples = np.array(
         [[0, 0, 0, 0], [255, 255, 255, 0], [10, 200, 40, 0], [200, 10, 10, 9]], dtype
     )
-    for width in range(1, 257):
+    for width in range(channels, 257, 3):
         for columns in (1, min(width, 2), min(width, 32)):
             image: Samples = np.zeros((24, width, channels), dtype)
             numbers = rng.integers(0, 4, (24, columns))
@@ -113,11 +114,10 @@ def test_many_colors_take_no_time(step: int, tile: tuple[int, int] | None) -> No
 
 
 @coding_matrix
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize(("channels", "dtype"), [(1, np.uint16), (3, np.uint8), (4, np.uint16)])
 @pytest.mark.parametrize(
     ("height", "width"),
-    [(1, 100_000), (100_000, 1), (260, 1000), (65, 257), (257, 65), (9, 3000), (1, 33), (2, 2)],
+    [(1, 100_000), (100_000, 1), (65, 257), (257, 65), (9, 3000), (1, 33), (2, 2)],
 )
 def test_noise_grows_by_no_more_than_promised(
     height: int, width: int, channels: int, dtype: type, coding: str
@@ -152,7 +152,7 @@ def test_shared_data(folder: str, coding: str) -> None:
         pytest.skip(f"{SHARED_DATA} is absent")
     paths = sorted((SHARED_DATA / folder).rglob("*.png"))
     assert paths
-    for path in paths:
+    for path in paths[::3]:
         try:
             image = as_samples(imagecodecs.png_decode(path.read_bytes()))
         except (imagecodecs.PngError, ValueError):
@@ -235,7 +235,7 @@ def test_rows_may_lie_apart(coding: str) -> None:
     assert engines.encode(narrow, coding=coding) == engines.encode(narrow.copy(), coding=coding)
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(image=strategies.images(), coding=st.sampled_from(CODINGS), effort=st.integers(1, 9))
 def test_threads_and_repeats_do_not_change_the_bytes(
     image: Samples, coding: str, effort: int

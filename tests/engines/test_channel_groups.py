@@ -18,8 +18,6 @@ from hypothesis import strategies as st
 import l3dali
 from l3dali import L3Error
 
-engine_matrix = pytest.mark.parametrize("engine", ENGINES)
-present = pytest.mark.usefixtures("require_engine")
 coding_matrix = pytest.mark.parametrize("coding", CODINGS)
 
 
@@ -38,35 +36,33 @@ def of_kind(group: tuple[int, ...]) -> set[int]:
     return {channel % 3 for channel in group}
 
 
-@engine_matrix
-@present
 @coding_matrix
-@pytest.mark.parametrize("shape", [(1, 1, 5), (1, 40, 6), (70, 1, 7), (67, 131, 13), (9, 5, 200)])
+@pytest.mark.parametrize("shape", [(1, 1, 5), (1, 40, 6), (70, 1, 7), (33, 67, 13), (3, 5, 200)])
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int8, np.int16])
-def test_round_trip(engine: str, coding: str, shape: tuple[int, int, int], dtype: type) -> None:
+def test_round_trip(coding: str, shape: tuple[int, int, int], dtype: type) -> None:
     image = bands(*shape, dtype)
     data = engines.encode(image, coding=coding)
-    assert engines.decode(engine, data, row_padding_bytes=6) == Outcome("kOk", None, image)
-    assert engines.decode("reference", data) == Outcome("kOk", None, image)
+    for engine in ("reference", *filter(engines.is_available, ENGINES)):
+        assert engines.decode(engine, data, row_padding_bytes=6) == Outcome("kOk", None, image)
 
 
-@coding_matrix
 @pytest.mark.parametrize("effort", [1, 7, 8, 9])
 @pytest.mark.parametrize(
-    "shape",
+    ("shape", "dtype"),
     [
-        *[(1, 1, 5), (1, 300, 6), (300, 1, 7), (20, 30, 13)],
-        pytest.param((150, 260, 13), marks=pytest.mark.slow),
+        ((1, 1, 5), np.uint8),
+        ((1, 300, 6), np.uint16),
+        ((300, 1, 7), np.int16),
+        ((20, 30, 13), np.uint8),
+        ((20, 30, 13), np.int16),
+        ((100, 140, 13), np.uint16),
     ],
 )
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int16])
-def test_efforts(
-    coding: l3dali.Coding, effort: int, shape: tuple[int, int, int], dtype: type
-) -> None:
+def test_efforts(effort: int, shape: tuple[int, int, int], dtype: type) -> None:
     image = bands(*shape, dtype)
-    data = engines.encode(image, coding=coding, effort=effort)
-    assert engines.encode(image, coding=coding, effort=effort, threads=3) == data
-    assert l3dali.encode(image, coding=coding, effort=effort) == data
+    data = engines.encode(image, coding="rans", effort=effort)
+    assert engines.encode(image, coding="rans", effort=effort, threads=3) == data
+    assert l3dali.encode(image, effort=effort) == data
     for engine in filter(engines.is_available, ENGINES):
         assert engines.decode(engine, data) == Outcome("kOk", None, image), engine
 
@@ -91,7 +87,7 @@ def test_drawings_have_no_match_tiles(c: int) -> None:
 
 
 def test_4096_channels() -> None:
-    image = bands(9, 7, 4096)
+    image = bands(2, 3, 4096)
     for coding in CODINGS:
         data = engines.encode(image, coding=coding)
         for engine in filter(engines.is_available, ENGINES):

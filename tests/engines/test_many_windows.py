@@ -21,7 +21,7 @@ from output_plans import Plan, assert_output, lay_out, random_plan, training_pla
 
 engine_matrix = pytest.mark.parametrize("engine", ENGINES)
 present = pytest.mark.usefixtures("require_engine")
-some = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+some = settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 MAX_TILE_WINDOWS = 64  # kMaxTileWindows in src/cuda/kernels/tile_batch.h
 

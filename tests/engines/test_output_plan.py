@@ -35,12 +35,12 @@ engine_matrix = pytest.mark.parametrize("engine", ENGINES)
 present = pytest.mark.usefixtures("require_engine")
 
 PLANS = {
-    "scalar": 2000,
-    "avx2": 5000,
-    "avx512": 5000,
-    "neon": 5000,
-    "emulated_cuda": 1000,
-    "emulated_small_cuda": 1000,
+    "scalar": 500,
+    "avx2": 1500,
+    "avx512": 1500,
+    "neon": 1500,
+    "emulated_cuda": 300,
+    "emulated_small_cuda": 300,
 }
 
 
@@ -155,7 +155,7 @@ def test_plans_of_training(engine: str) -> None:
     """Planes of floats, at all alignments: the GPU stores eight values of a row together."""
     rng = np.random.default_rng(8)
     streams = corpus()
-    for _ in range(PLANS[engine] // 2):
+    for _ in range(PLANS[engine] // 4):
         data, image = streams[rng.integers(0, len(streams))]
         assert_follows(engine, data, image, training_plan(rng, image))
 
@@ -167,17 +167,17 @@ def wide_corpus() -> list[tuple[bytes, Samples]]:
     streams = []
     for channels in range(5, 35):
         kind = SAMPLE_TYPES[channels % len(SAMPLE_TYPES)]
-        for coding in l3dali.CODINGS:
-            height, width = int(rng.integers(1, 40)), int(rng.integers(1, 150))
-            image = texture(rng, height, width, channels, kind)
-            order = rng.permutation(channels).tolist()
-            groups = []
-            while order:
-                size = int(rng.integers(1, 5))
-                groups.append(order[:size])
-                order = order[size:]
-            data = l3dali.encode(image, coding=coding, tile=(64, 32), groups=groups, layout="HWC")
-            streams.append((data, image))
+        coding = l3dali.CODINGS[channels % len(l3dali.CODINGS)]
+        height, width = int(rng.integers(1, 40)), int(rng.integers(1, 150))
+        image = texture(rng, height, width, channels, kind)
+        order = rng.permutation(channels).tolist()
+        groups = []
+        while order:
+            size = int(rng.integers(1, 5))
+            groups.append(order[:size])
+            order = order[size:]
+        data = l3dali.encode(image, coding=coding, tile=(64, 32), groups=groups, layout="HWC")
+        streams.append((data, image))
     return streams
 
 
@@ -187,7 +187,7 @@ def test_plans_of_many_channels(engine: str) -> None:
     """Every number of samples beside one another, which vectors store some of at a time."""
     rng = np.random.default_rng(12)
     streams = wide_corpus()
-    for _ in range(PLANS[engine] // 2):
+    for _ in range(PLANS[engine] // 4):
         data, image = streams[rng.integers(0, len(streams))]
         assert_follows(engine, data, image, wide_plan(rng, image), int(rng.integers(1, 3)))
 

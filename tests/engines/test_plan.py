@@ -82,7 +82,7 @@ def _hostile(rng: Generator) -> bytes:
 def test_hostile_blocks() -> None:
     rng = np.random.default_rng(6)
     turned = 0
-    for _ in range(20_000):
+    for _ in range(5_000):
         block = _hostile(rng)
         turn = engines.read_orientation(block)
         assert turn == expected(block), block
@@ -94,4 +94,4 @@ def test_hostile_blocks() -> None:
         assert len(cleared) == len(block)
         assert engines.read_orientation(cleared) == TURNS[1]
         turned += turn != TURNS[1]
-    assert 5_000 < turned < 15_000
+    assert 1_250 < turned < 3_750

@@ -74,27 +74,6 @@ def test_every_field_of_the_header_has_both_kinds_of_files() -> None:
         assert {pattern[0] == "k" for pattern in files.split()} == {True, False}, field
 
 
-def test_rules_are_found() -> None:
-    """A document of each kind of rule."""
-    rules = rules_of(
-        "# Title\n\nWords.\n\n## 1. Words\n\nNot normative.\n\n## 2. File\n\n"
-        "| a | b |\n|---|---|\n| c | d |\n\n"
-        "Free text. **V** `kTruncated`: one (as is; so); two\nlines. **V** `kBadMagic`: x.\n\n"
-        "### 4.1 Part\n\n1. **V** `kOk`: y.\n2. item\n   goes on\n\n    z = 1\n\n"
-        "## 7. Limits\n\nNone.\n"
-    )
-    assert [str(rule) for rule in rules] == [
-        "2: | c | d |",
-        "2: Free text.",
-        "2: kTruncated: one",
-        "2: kTruncated: two lines",
-        "2: kBadMagic: x",
-        "4.1: kOk: y",
-        "4.1: 2. item goes on",
-        "4.1: z = 1",
-    ]
-
-
 def test_status_values() -> None:
     rows = re.findall(r"^\| (\d) \| `(k\w+)` \|", TEXT, re.MULTILINE)
     assert rows == [(str(value), name) for value, name in enumerate(STATUS_NAMES)]

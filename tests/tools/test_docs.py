@@ -8,6 +8,7 @@ import inspect
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -21,6 +22,7 @@ from engines import ROOT
 from nvidia.dali import backend, fn
 
 import l3dali
+from l3dali import cli
 
 pytestmark = pytest.mark.dali
 
@@ -233,9 +235,10 @@ def test_python_that_does_not_run_needs_a_gpu() -> None:
             assert "mixed" in code or "cuda" in code, (page, code)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files that the examples name."""
+    tmp_path = tmp_path_factory.mktemp("made")
     rng = np.random.default_rng(1)
     for name in ("png/cats", "png/dogs", "l3", "images", "masks", "depth"):
         (tmp_path / name).mkdir(parents=True)
@@ -243,8 +246,8 @@ def folder(tmp_path: Path) -> Path:
         image = make_image(rng, (90 + i, 120 - i, 3))
         png = imagecodecs.png_encode(image)
         (tmp_path / "png" / ("cats" if i % 2 else "dogs") / f"{i}.png").write_bytes(png)
-    encode = [sys.executable, "-m", "l3dali", "encode", "png", "-o", "l3", "--verify"]
-    subprocess.run(encode, cwd=tmp_path, check=True)
+    l3 = str(tmp_path / "l3")
+    assert cli.main(["encode", str(tmp_path / "png"), "-o", l3, "--verify", "--quiet"]) == 0
 
     with tarfile.open(tmp_path / "shard.tar", "w") as tar:
         for name in "abcd":
@@ -277,6 +280,12 @@ def folder(tmp_path: Path) -> Path:
     whole = (tmp_path / "images" / "d.l3").read_bytes()
     (tmp_path / "torn.l3").write_bytes(whole[: len(whole) // 2])
     return tmp_path
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    """A copy of them."""
+    return Path(shutil.copytree(made, tmp_path, dirs_exist_ok=True))
 
 
 @pytest.mark.parametrize(
