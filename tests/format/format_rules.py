@@ -370,7 +370,7 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "2. `ceil_div(m, 2)` bytes": "layout_sparse_wide",
         "3. `m` bytes": "layout_sparse_loose_masks",
         "4. For each of the groups in turn": "layout_sparse_speckled",
-        "Unused bits of a last byte are 0; they are not validated. `m`": "layout_sparse_loose_masks",
+        "Unused bits of a last byte are 0; they are not": "layout_sparse_loose_masks",
         "**Prediction.**": "predictor_*",
         "N = P[x]": "size_* predictor_*",
         "the prediction of predictor `p`": LEADS,
