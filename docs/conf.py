@@ -102,7 +102,7 @@ class Commands(SphinxDirective):  # type: ignore[misc]
         actions = make_parser()._actions
         (commands,) = (a for a in actions if isinstance(a, argparse._SubParsersAction))
         for name, command in commands.choices.items():
-            text = command.format_help()
+            text = command.format_help().partition("\nexit codes:")[0]  # cli.md has them
             sections.append(nodes.section("", nodes.title(text=f"l3 {name}"), ids=[f"l3-{name}"]))
             sections[-1] += nodes.literal_block(text, text, language="text")
         return sections
