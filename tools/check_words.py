@@ -27,8 +27,7 @@ PHRASES = {
     r"nobody|no-?one": "no user, no caller, never",
     r"somebody|whoever": "the caller, the user, a program",
     r"earn(s|ed)?": "name the condition",
-    r"for want of": "because ... is missing",
-    r"goe?s? by the": "follows, depends on",
+    r"for want of|goe?s? by the": "because ... is missing, follows",
     r"what is no|that is no (?!longer|more)": "what is not a",
     r"mends?|mended|mending": "fix, repair",
     r"hears?|heard|heeds?": "receives, obeys",
@@ -37,17 +36,14 @@ PHRASES = {
     r"who (asks|reads|has|takes|wants|gives|calls)": "name the reader or the caller",
     r"(may|must) know|knows? no|knows? nothing|does not know": "uses, depends on, has no",
     r"(is|are) doubted|doubts?": "is validated",
-    r"by the letter|to the letter": "exactly",
-    r"for ever": "always, forever",
-    r"at hand|in hand": "available, current",
-    r"on paper": "estimated",
+    r"by the letter|to the letter|for ever": "exactly, always",
+    r"at hand|in hand|on paper": "available, current, estimated",
     r"beforehand|of late|of old": "before, recently",
     r"sound (file|image|shard|data)s?": "valid",
     r"of strangers|a stranger('s)?|hostile": "untrusted",
     r"(has|have|had) gone": "disappeared, was deleted, closed",
     r"come meanwhile|gone meanwhile": "created, deleted by another process",
     r"says? nothing|said of": "name the content",
-    r"(stands?|stood) there": "is there",
     r"be it|as it were|so to say": "leave it out",
     r"spare[sd]?( us| it)": "saves, avoids",
     r"suffices?|unsaid": "is enough, without a note",
@@ -86,7 +82,7 @@ def main() -> int:
     """Prints all findings."""
     command = ["git", "ls-files", *sys.argv[1:]]
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    failed = False
+    findings: list[str] = []
     for name in listed.splitlines():
         path = ROOT / name
         later = name.startswith(LATER) and not sys.argv[1:]
@@ -96,9 +92,9 @@ def main() -> int:
         found = list(phrases(text))
         user_page = re.fullmatch(r"README.md|docs/[^/]+\.md", name) and name != "docs/format.md"
         found += long_sentences(text) if user_page else []
-        failed |= bool(found)
-        print("".join(f"{name}:{line}: {message}\n" for line, message in sorted(found)), end="")
-    return int(failed)
+        findings += [f"{name}:{line}: {message}" for line, message in sorted(found)]
+    print("\n".join(findings) or "no findings")
+    return int(bool(findings))
 
 
 if __name__ == "__main__":
