@@ -184,7 +184,6 @@ NOT_RUN = {
         r"pip install '\.\[",
         r"L3_DALI_PACKAGE=\S+ pip ",
     ),
-    "a package index and minutes": (r"make demo ",),
     "Ctrl-C; tests/cli/test_view.py serves pages": (r"l3 view ",),
     "minutes": (r"make bench ", r"python -m benchmarks\.pipeline .* --device cpu "),
     "a GPU": (
