@@ -7,6 +7,7 @@
 #   TRAINING="--cores 16 --minutes 3"     the same of benchmarks/gpu/training.py
 #   LIQUID="--regimes png/400/2 --add"   less of `make liquid`
 #   PACK=folder         `make gpu` puts results there as they come
+#   WHEEL_OPTIONS="--all --sdist"   more of tools/wheels.py in `make wheel`
 #   L3_WHEELS=folder    no package index: take the wheels there (none will do) and the host's own
 #                       packages, those on PYTHONPATH too
 
@@ -174,7 +175,7 @@ gpu-bench: $(VENV)/installed  ## on a GPU host: the benchmarks alone, about 16 m
 	$(GPU) --only benchmarks
 
 wheel: $(VENV)/tools  ## wheels in dist/ for each Python that is here, every supported GPU and several DALIs, tried
-	L3_CUDA_ARCHS=all $(PY) tools/wheels.py
+	L3_CUDA_ARCHS=all $(PY) tools/wheels.py $(WHEEL_OPTIONS)
 
 lint: $(VENV)/installed  ## ruff, mypy, clang-format, words; no file of more than 1 MiB is committed
 	$(PY) -m ruff check .
@@ -182,7 +183,7 @@ lint: $(VENV)/installed  ## ruff, mypy, clang-format, words; no file of more tha
 	$(PY) -m mypy
 	$(PY) tools/check_words.py
 	$(VENV)/bin/clang-format --dry-run -Werror $(CXX_SOURCES)
-	git ls-tree -rl HEAD | awk '$$4 > 2^20 { print "too large: " $$5; found = 1 } END { exit found }'
+	git ls-files -z | xargs -0 stat -c '%s %n' | awk '$$1 > 2^20 { print "too large: " $$2; found = 1 } END { exit found }'
 
 SPHINX = $(DOCS)/bin/python -m sphinx -q -W --keep-going -j auto -c docs -d build/doctrees
 

@@ -1,5 +1,7 @@
 """Builds wheels that need no compiler, and tries each in clean environments: `make wheel`.
 
+With --sdist also the source distribution, which is tried by a build without DALI.
+
 A wheel is for one Python, and holds the operators for several versions of DALI, of CUDA 12 and 13
 alike; the plugin takes those that fit. GPU code is compiled once for all of them. auditwheel checks
 whether the wheels run on the systems of SYSTEM; DALI's libraries stay DALI's own.
@@ -232,6 +234,23 @@ def check(python: Path, wheel: Path, dalis: list[tuple[str, str]], folder: Path)
     shutil.rmtree(folder)
 
 
+def build_sdist(tools: Path, dist: Path) -> Path:
+    """The source distribution."""
+    backend = "import l3_build_backend, sys; print(l3_build_backend.build_sdist(sys.argv[1]))"
+    made = run(tools, "-c", backend, dist, PYTHONPATH=str(ROOT / "build_backend"))
+    return dist / made.strip().splitlines()[-1]
+
+
+def check_sdist(python: Path, sdist: Path, folder: Path) -> None:
+    """Builds and tries it in a new environment, without DALI."""
+    made = make_venv(python, folder)
+    run(made, "-m", "pip", "install", "-q", sdist, L3_DALI="OFF")
+    image = folder / "a.l3"
+    run(made, "-c", TRY_WITHOUT_DALI.replace('"a.l3"', repr(str(image))))
+    run(folder / "bin" / "l3", "verify", image)
+    shutil.rmtree(folder)
+
+
 def installed(python: Path) -> set[str]:
     """The names of the packages that an environment has."""
     lines = run(python, "-m", "pip", "list", "--format", "freeze").splitlines()
@@ -244,6 +263,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--pythons", nargs="+", default=PYTHONS, help="versions; those not found are left out"
     )
+    parser.add_argument("--all", action="store_true", help="fail where a Python is missing")
+    parser.add_argument("--sdist", action="store_true", help="the source distribution too")
     parser.add_argument("--dalis", nargs="+", default=DALIS, help="versions, the newest last")
     parser.add_argument("--cudas", nargs="+", default=CUDAS, help="of the DALIs that are tried")
     parser.add_argument(
@@ -288,6 +309,12 @@ def main(arguments: list[str] | None = None) -> None:
         environment["CUDAHOSTCXX"] = CROSS_COMPILER
     else:
         pythons |= {version: find_python(version) for version in args.pythons}
+    if args.all and None in pythons.values():
+        raise SystemExit(f"missing Pythons: {[v for v, p in pythons.items() if p is None]}")
+    if args.sdist:
+        sdist = build_sdist(tools, args.out)
+        print(f"{sdist.name}: {sdist.stat().st_size / 1e6:.1f} MB", flush=True)
+        check_sdist(Path(sys.executable), sdist, work / "sdist")
     for version, python in pythons.items():
         if python is None:
             print(f"Python {version} is not here: no wheel for it", flush=True)
