@@ -79,13 +79,14 @@ sys.modules |= {"nvidia": MagicMock(dali=_dali), "nvidia.dali": _dali}
 _data_node = type("DataNode", (), {"__module__": "nvidia.dali.data_node"})
 sys.modules["nvidia.dali.data_node"] = MagicMock(DataNode=_data_node)
 
-# In their order; other pages in docs/ follow those of the first part.
+# In their order; other pages in docs/ follow the how-tos.
 CONTENTS = {
-    "Use": """install first-steps dali pytorch my-data other-decoders gallery/index integrations
-        datasets liquid view cli c""",
-    "Reference": """operators reference/python reference/cli image-formats reference/c format
+    "Start": "install first-steps gallery/index",
+    "How to": "dali pytorch my-data datasets liquid view integrations other-decoders c",
+    "Reference": """operators reference/python cli reference/cli reference/c image-formats format
         conformance ../SECURITY""",
-    "About": "how-it-works benchmarks claims ../CHANGELOG dev/index",
+    "Explanation": "how-it-works benchmarks claims",
+    "About": "../CHANGELOG dev/index",
 }
 # What developers read is on the site behind one page, and full-text search leaves it out.
 OF_DEVELOPERS = re.compile(r"docs/dev/|benchmarks/|tests/|CONTRIBUTING")
@@ -113,7 +114,7 @@ def add_contents(app: Sphinx, page: str, source: list[str]) -> None:
     if page == root_doc:
         found = {path.stem for path in (ROOT / "docs").glob("*.md")}
         parts = {caption: names.split() for caption, names in CONTENTS.items()}
-        parts["Use"] += sorted(found - {name for names in parts.values() for name in names})
+        parts["How to"] += sorted(found - {name for names in parts.values() for name in names})
         for caption, names in parts.items():
             pages = [f"docs/{n}".replace("docs/../", "") for n in names if "/" in n or n in found]
             source[0] += toctree(pages, caption)
