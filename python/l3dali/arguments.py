@@ -14,7 +14,7 @@ import numpy.typing as npt
 from l3dali.errors import L3Error, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from typing_extensions import Buffer
 
@@ -55,7 +55,7 @@ def unsupported_samples(dtype: np.dtype[Any]) -> str:
 
 
 def as_hwc(image: npt.ArrayLike, layout: Layout | None) -> Image:
-    """The image as the native codec wants it: three axes, contiguous, native byte order."""
+    """The image as the encoder takes it: three axes, packed rows, native byte order."""
     if layout is not None and layout not in LAYOUTS:
         raise ValueError(f"layout {layout!r} is not supported; layouts: {', '.join(LAYOUTS)}")
     if isinstance(image, (str, os.PathLike)):
@@ -89,13 +89,14 @@ def as_hwc(image: npt.ArrayLike, layout: Layout | None) -> Image:
         raise ValueError(
             f"samples of {array.nbytes} bytes are too many; L3 encodes up to {MAX_BYTES}"
         )
-    return row_major(array)
+    return packed_rows(array)
 
 
-def row_major(image: Image) -> Image:
-    """The image row by row in native byte order: itself, or a copy that an interrupt ends."""
+def packed_rows(image: Image) -> Image:
+    """The image with packed rows in native byte order: itself, or a copy that an interrupt ends."""
     dtype = image.dtype.newbyteorder("=")
-    if image.flags.c_contiguous and image.dtype == dtype:
+    is_packed = image[:1].flags.c_contiguous and image.dtype == dtype
+    if is_packed and (len(image) == 1 or image.strides[0] >= image[0].nbytes):
         return image
     copy = np.empty(image.shape, dtype)
     rows = max(_BAND_ROWS, _BAND_BYTES * len(image) // max(1, copy.nbytes))
@@ -303,15 +304,6 @@ def checked_tile(tile: tuple[int, int] | None) -> tuple[int, int] | None:
             f"tile {tile} is not supported; heights: {TILE_HEIGHTS}, widths: {TILE_WIDTHS}"
         )
     return height, width
-
-
-def chunks_of(area: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Types and data of the valid chunks of a file, which stand back to back (docs/format.md 4)."""
-    at = 0
-    while at < len(area):
-        kind, size = area[at : at + 4], int.from_bytes(area[at + 4 : at + 8], "little")
-        yield kind, area[at + 8 : at + 8 + size]
-        at += 8 + -(-size // 4) * 4
 
 
 def check_room(kept_bytes: int) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import numpy as np
 
 from l3dali import _native, arguments
+from l3dali._native import DecodeBatch as DecodeBatch
 from l3dali.arguments import DEFAULT_THREADS, Image, Layout, Window
 from l3dali.arguments import MAX_PIXELS as MAX_PIXELS
 from l3dali.errors import L3Error, Status
@@ -234,10 +235,12 @@ def decode(
         TypeError, ValueError: `out` does not fit, or an argument is not valid.
     """
     windows = [arguments.checked_window("window", window)]
-    batch = _plan([arguments.contiguous(data)], windows, max_pixels, channels, names_items=False)
+    batch = plan_decode([arguments.contiguous(data)], windows, max_pixels, channels)
     if out is None:
-        return _run(batch, None, threads)[0]
-    _run(batch, [arguments.checked_out("out", out, batch.shapes[0], batch.dtypes[0])], threads)
+        return run_decode(batch, None, threads)[0]
+    run_decode(
+        batch, [arguments.checked_out("out", out, batch.shapes[0], batch.dtypes[0])], threads
+    )
     return out
 
 
@@ -272,9 +275,9 @@ def decode_batch(
     """
     files = arguments.checked_files(items)
     checked = arguments.checked_windows(windows, len(files))
-    batch = _plan(files, checked, max_pixels, channels, names_items=True)
+    batch = plan_decode(files, checked, max_pixels, channels, names_items=True)
     if out is None:
-        arrays: Any = _run(batch, None, threads)
+        arrays: Any = run_decode(batch, None, threads)
         return arrays  # type: ignore[no-any-return]
     if not isinstance(out, Sized):
         raise TypeError(f"out is an array or a sequence of arrays, not {type(out).__name__}")
@@ -282,7 +285,7 @@ def decode_batch(
         raise ValueError(f"out has room for {len(out)} images, and there are {len(files)} items")
     shapes = zip(out, batch.shapes, batch.dtypes, strict=True)
     outs = [arguments.checked_out(f"out[{i}]", *one) for i, one in enumerate(shapes)]
-    _run(batch, outs, threads)
+    run_decode(batch, outs, threads)
     return out
 
 
@@ -320,20 +323,33 @@ def verify(
     Raises:
         L3Error: the first problem found.
     """
-    batch = _plan([arguments.contiguous(data)], [None], max_pixels, None, names_items=False)
-    _run(batch, None, threads)
+    run_decode(plan_decode([arguments.contiguous(data)], [None], max_pixels), None, threads)
 
 
-def _plan(
+def chunks_of(area: bytes) -> list[tuple[str, int]]:
+    """Types and sizes of the data of `Info.other_chunks`, in order."""
+    return _native.list_chunks(area)
+
+
+def plan_decode(
     items: list[Buffer],
     windows: Sequence[Window | None],
     max_pixels: int | None,
-    channels: Sequence[int] | None,
+    channels: Sequence[int] | None = None,
     *,
-    names_items: bool,
-) -> _native.DecodeBatch:
+    names_items: bool = False,
+    orient: bool = False,
+    is_partial: bool = False,
+) -> DecodeBatch:
+    """Reads and validates headers, chunks and indexes, once; `run_decode` decodes.
+
+    With `is_partial` the items are beginnings of files: `DecodeBatch.complete` gives the files.
+
+    Raises:
+        L3Error: as `decode`; TRUNCATED for a beginning that is too short.
+    """
     with explain_errors(items):
-        return _native.DecodeBatch(
+        return DecodeBatch(
             items,
             windows=windows,
             colors="UNCHANGED",
@@ -342,6 +358,8 @@ def _plan(
             max_pixels=arguments.checked_max_pixels(max_pixels),
             names_items=names_items,
             channels=arguments.checked_channels(channels),
+            orients=bool(orient),
+            is_partial=is_partial,
         )
 
 
@@ -368,7 +386,7 @@ def _bytes_of(data: Buffer) -> memoryview:
     return np.frombuffer(memoryview(data), np.uint8).data
 
 
-def _run(batch: _native.DecodeBatch, outs: list[Image] | None, threads: int) -> list[Image]:
+def run_decode(batch: DecodeBatch, outs: list[Image] | None, threads: int) -> list[Image]:
     """Decodes to arrays of three axes, or to new ones; drops the axis of one channel."""
     count = arguments.checked_threads(threads)
     arrays = outs
@@ -377,7 +395,7 @@ def _run(batch: _native.DecodeBatch, outs: list[Image] | None, threads: int) -> 
         arrays = [np.empty(shape, dtype) for shape, dtype in planned]
     batch.decode(
         [array.ctypes.data for array in arrays],
-        row_strides=[array.strides[0] for array in arrays],
+        row_strides=None if outs is None else [array.strides[0] for array in outs],
         threads=count,
     )
     return [array[:, :, 0] if array.shape[2] == 1 else array for array in arrays]

@@ -13,28 +13,26 @@ import os
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
-import numpy as np
-
 from l3dali import codec
-from l3dali.arguments import DEFAULT_THREADS, checked_window, row_major
+from l3dali.arguments import DEFAULT_THREADS, checked_window, contiguous
 from l3dali.atomic import write_atomically
 from l3dali.console import printable, reason_of
 from l3dali.errors import L3Error, Status, UsageError, needs
-from l3dali.images.geometry import upright
 from l3dali.images.reading import IMAGE_SUFFIXES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
     from _typeshed import SupportsRead, SupportsWrite
-    from typing_extensions import Buffer, Unpack
+    from typing_extensions import Buffer, TypeVar, Unpack
+
+    _Parsed = TypeVar("_Parsed")
 
 __all__ = ["imread", "imwrite", "info"]
 
 
 _HEAD_BYTES = 4096  # where header, chunks and index of most files end
-_HEADER_BYTES, _CHUNKS_BYTES_AT, _UNIT = 32, 24, 16  # format.md 3, 5
 _GAP_BYTES = 8192  # a shorter gap between two ranges is fetched with them
 _MAP_NORESERVE = 0x4000  # Linux has this flag, `mmap` has no name for it
 
@@ -57,9 +55,8 @@ def imread(
     Args:
         file: a path; a URL of fsspec (`s3://...`); or a file opened for reading bytes, which is
             read from its position on.
-        window: as in `decode`. With `orient` it is a part of the upright image, and an image that
-            must be turned is decoded whole. From a URL, only header, index and the tiles that are
-            decoded are fetched.
+        window: as in `decode`. With `orient` it is a part of the upright image. From a URL, only
+            header, index and the tiles that are decoded are fetched.
         channels: as in `decode`.
         threads: how many to use, up to 1024; 0 for all of the machine.
         orient: turn the image as its EXIF orientation says. A damaged EXIF block is ignored, as
@@ -73,28 +70,18 @@ def imread(
         TypeError: `file` is none of these.
         UsageError: a URL needs fsspec, or a package of fsspec, that is not installed.
     """
-    window = checked_window("window", window)
-    url = file if window is not None and _is_url(file) else None
-    with _naming(file):
-        data = _read(file) if url is None else _read_remote_head(url)
-        exif = codec.info(data).exif if orient else None
-        is_turned = upright(np.empty((1, 1)), exif)[1] is not exif
-        stored = None if is_turned else window
-        if url is not None:
-            data = (
-                _read(url) if stored is None else _read_window(url, bytes(data), stored, channels)
-            )
-        pixels = codec.decode(
-            data, window=stored, channels=channels, threads=threads, max_pixels=max_pixels
+    windows = [checked_window("window", window)]
+
+    def plan(data: Buffer) -> codec.DecodeBatch:
+        return codec.plan_decode(
+            [contiguous(data)], windows, max_pixels, channels, orient=orient, is_partial=is_partial
         )
-        pixels = row_major(upright(pixels, exif)[0])
-        if window is None or not is_turned:
-            return pixels
-        top, left, height, width = window
-        part = pixels[top : top + height, left : left + width]
-        if part.shape[:2] != (height, width):
-            raise L3Error(f"the window {window} is not inside the image", Status.INVALID_ARGUMENT)
-        return row_major(part)
+
+    url = file if window is not None and _is_url(file) else None
+    is_partial = url is not None
+    with _naming(file):
+        batch = plan(_read(file)) if url is None else _plan_remote(url, plan)
+        return codec.run_decode(batch, None, threads)[0]
 
 
 def imwrite(file: Target, image: npt.ArrayLike, **options: Unpack[codec.EncodeOptions]) -> None:
@@ -157,7 +144,8 @@ def info(file: Source | Buffer) -> codec.Info:
     """
     with _naming(file):
         if _is_url(file):
-            return codec.info(_read_remote_head(file))
+            with _remote(file) as (fs, path):
+                return _parse_remote_head(fs, path, _size_of(fs, path, file), codec.info)[1]
         if isinstance(file, (str, os.PathLike)):
             with Path(file).open("rb") as opened:
                 return read_info(opened)
@@ -225,19 +213,19 @@ def _remote(url: str) -> Iterator[tuple[Any, str]]:
         raise UsageError(f"{url} needs a package that is not installed: {error}") from None
 
 
-def _read_remote_head(url: str) -> bytes:
-    """Header, chunks and index, maybe with more data behind them."""
-    with _remote(url) as (fs, path):
-        size, end = _size_of(fs, path, url), _HEAD_BYTES
-        while True:
-            data = bytes(fs.cat_file(path, start=0, end=min(end, size))) if size else b""
-            try:
-                codec.info(data)
-                return data
-            except L3Error as error:
-                if error.status is not Status.TRUNCATED or end >= size:
-                    raise
-            end *= 4
+def _parse_remote_head(
+    fs: Any, path: str, size: int, parse: Callable[[bytes], _Parsed]
+) -> tuple[bytes, _Parsed]:
+    """The beginning of a file, as much as `parse` takes without an L3Error, and what it returns."""
+    end = _HEAD_BYTES
+    while True:
+        data = bytes(fs.cat_file(path, start=0, end=min(end, size))) if size else b""
+        try:
+            return data, parse(data)
+        except L3Error as error:
+            if error.status is not Status.TRUNCATED or end >= size:
+                raise
+        end *= 4
 
 
 def _size_of(fs: Any, path: str, url: str) -> int:
@@ -247,33 +235,25 @@ def _size_of(fs: Any, path: str, url: str) -> int:
     return int(size)
 
 
-def _read_window(
-    url: str, head: bytes, window: codec.Window, channels: Sequence[int] | None
-) -> Buffer:
-    """The parts of the file that a window needs; elsewhere zeros, which take no memory."""
-    info = codec.info(head)
+def _plan_remote(url: str, plan: Callable[[Buffer], codec.DecodeBatch]) -> codec.DecodeBatch:
+    """Fetches the parts of a file that `plan` decodes; the others are zeros, without memory."""
     with _remote(url) as (fs, path):
         size = _size_of(fs, path, url)
+        head, batch = _parse_remote_head(fs, path, size, plan)
         data = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
         data[: len(head)] = head
-        top, left, height, width = window
-        is_inside = 0 <= top <= info.height - height and 0 <= left <= info.width - width
-        if not is_inside or info.encoded_bytes != size:
-            return memoryview(data)  # Decoding finds the error.
-        ranges = [
-            (max(start, len(head)), end)
-            for start, end in _window_ranges(head, info, window, channels)
-            if end > len(head)
-        ]
+        with codec.explain_errors([data]):
+            batch.complete([data])
+        (found,) = batch.ranges(_GAP_BYTES)
+        ranges = [(max(start, len(head)), end) for start, end in found if end > len(head)]
         starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
-        paths = [path] * len(ranges)
-        parts = fs.cat_ranges(paths, starts, ends, on_error="raise") if ranges else []
+        parts = fs.cat_ranges([path] * len(ranges), starts, ends, on_error="raise")
         for (start, end), part in zip(ranges, parts, strict=True):
             if len(part) != end - start:
                 reason = f"the server sent {len(part)} of {end - start} bytes"
                 raise OSError(errno.EIO, reason, url)
             data[start:end] = part
-        return memoryview(data)
+        return batch
 
 
 @contextlib.contextmanager
@@ -288,42 +268,6 @@ def _as_os_errors(url: str) -> Iterator[None]:
         number = getattr(error, "errno", None) or missing  # fsspec raises some without a number
         reason = reason_of(error) if number == errno.EIO else os.strerror(number)
         raise OSError(number, reason, url) from error
-
-
-def _window_ranges(
-    head: bytes, info: codec.Info, window: codec.Window, channels: Sequence[int] | None
-) -> list[tuple[int, int]]:
-    """Where the payloads of a window lie: start and end in the file, in order.
-
-    Args:
-        head: the beginning of a file, with its whole index, which is valid.
-        info: what it says.
-        window: top, left, height and width, inside of the image.
-        channels: those that are needed; None means all.
-    """
-    groups = len(info.groups)
-    begin = _HEADER_BYTES + int.from_bytes(head[_CHUNKS_BYTES_AT : _CHUNKS_BYTES_AT + 4], "little")
-    ends = np.frombuffer(head, "<u4", info.tile_count * groups, begin).astype(np.int64) * _UNIT
-    base = info.encoded_bytes - int(ends[-1])
-    top, left, height, width = window
-    columns = -(-info.width // info.tile_width)
-    rows = range(top // info.tile_height, -(-(top + height) // info.tile_height))
-    wanted = [
-        number
-        for number, group in enumerate(info.groups)
-        if channels is None or not set(group).isdisjoint(channels)
-    ]
-    ranges: list[tuple[int, int]] = []
-    for row in rows:
-        for column in range(left // info.tile_width, -(-(left + width) // info.tile_width)):
-            for group in wanted:
-                payload = (row * columns + column) * groups + group
-                start = base + (int(ends[payload - 1]) if payload else 0)
-                end = base + int(ends[payload])
-                if ranges and start - ranges[-1][1] <= _GAP_BYTES:
-                    start = ranges.pop()[0]
-                ranges.append((start, end))
-    return ranges
 
 
 def _is_url(file: Any) -> TypeGuard[str]:

@@ -10,7 +10,6 @@
 #include "cpu/cpu_batch.h"
 #include "encoder/encoder.h"
 #include "format/image_view.h"
-#include "format/partial_file.h"
 #include "format/status.h"
 #include "output/output_plan.h"
 #include "output/payload_ranges.h"
@@ -117,7 +116,7 @@ void SetInfo(const ImageView& view, l3_info* to) {
   to->tile_width = 1u << info.tile_width_log2;
   to->tile_count = info.tile_count();
   to->image_bytes = info.image_bytes();
-  to->head_bytes = CheckedBytes(view);
+  to->head_bytes = IndexEnd(view);
   to->file_bytes = FileBytes(view);
   to->icc = ChunkBytes(view, kChunkIcc);
   to->exif = ChunkBytes(view, kChunkExif);
@@ -126,7 +125,7 @@ void SetInfo(const ImageView& view, l3_info* to) {
   to->metadata = ChunkBytes(view, kChunkKeyValues);
 }
 
-// Of ParseHead() or ParseImage().
+// Of ParseIndex() or ParseImage().
 using Parse = Status(const uint8_t* data, size_t size, ImageView* view);
 
 Status ReadInfo(Parse* parse, const void* file, size_t file_size, l3_info* info) {
@@ -135,7 +134,7 @@ Status ReadInfo(Parse* parse, const void* file, size_t file_size, l3_info* info)
   const Status status = parse(BytesOf(file), file_size, &view);
   if (status == Status::kOk) SetInfo(view, info);
   if (status == Status::kTruncated) {
-    info->head_bytes = view.group_count != 0 ? CheckedBytes(view) : kHeaderBytes;
+    info->head_bytes = view.group_count != 0 ? IndexEnd(view) : kHeaderBytes;
     if (view.payloads_bytes != 0) info->file_bytes = FileBytes(view);
   }
   return status;
@@ -231,7 +230,7 @@ Status DecodeFile(const void* file, size_t file_size, const l3_decode_options& o
 Status ListRanges(const void* head, size_t head_size, const l3_decode_options& options,
                   uint64_t max_gap, l3_range* ranges, size_t capacity, size_t* count) {
   DecodePlan plan = {};
-  const Status status = PlanDecode(ParseHead, head, head_size, options, &plan);
+  const Status status = PlanDecode(ParseIndex, head, head_size, options, &plan);
   if (status != Status::kOk) return status;
   const std::vector<GroupOutput> groups = SplitOutputByGroup(plan.view, plan.tensor);
   const std::vector<ByteRange> found =
@@ -326,7 +325,7 @@ l3_status l3_read_info(const void* file, size_t file_size, l3_info* info) {
 }
 
 l3_status l3_read_head(const void* file, size_t file_size, l3_info* info) {
-  return l3::StatusOf([&] { return l3::ReadInfo(l3::ParseHead, file, file_size, info); });
+  return l3::StatusOf([&] { return l3::ReadInfo(l3::ParseIndex, file, file_size, info); });
 }
 
 l3_status l3_decode_size(const void* file, size_t file_size, const l3_decode_options* options,

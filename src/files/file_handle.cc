@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "base/portable.h"
-#include "format/partial_file.h"
 
 namespace l3 {
 
@@ -77,11 +76,11 @@ void WriteHandle(const FileHandle& handle, uint8_t* to) {
 }
 
 Status ParseHandle(const FileHandle& handle, ImageView* view) {
-  const Status status = ParseHead(handle.head, handle.head_bytes, view);
+  const Status status = ParseIndex(handle.head, handle.head_bytes, view);
   if (status != Status::kOk) return status;
-  const uint64_t head_bytes = FileBytes(*view) - view->payloads_bytes;
+  const uint64_t head_bytes = PayloadsOffset(*view);
   if (handle.head_bytes < head_bytes || handle.bytes < FileBytes(*view)) return Status::kTruncated;
-  for (uint64_t i = CheckedBytes(*view); i < head_bytes; ++i) {
+  for (uint64_t i = IndexEnd(*view); i < head_bytes; ++i) {
     if (handle.head[i] != 0) return Status::kCorruptHeader;
   }
   return handle.bytes == FileBytes(*view) ? Status::kOk : Status::kCorruptHeader;

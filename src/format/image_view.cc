@@ -5,7 +5,6 @@
 #include "format/byte_reader.h"
 #include "format/channel_groups.h"
 #include "format/crc32c.h"
-#include "format/partial_file.h"
 
 namespace l3 {
 namespace {
@@ -222,7 +221,7 @@ Status ParseHeader(const uint8_t* data, size_t size, ImageInfo* info) {
   return valid ? Status::kOk : Status::kCorruptHeader;
 }
 
-Status ParseHead(const uint8_t* data, size_t size, ImageView* view) {
+Status ParseIndex(const uint8_t* data, size_t size, ImageView* view) {
   *view = ImageView{};
   Status status = ParseHeader(data, size, &view->info);
   if (status != Status::kOk) return status;
@@ -232,29 +231,30 @@ Status ParseHead(const uint8_t* data, size_t size, ImageView* view) {
   const ImageInfo& info = view->info;
   view->rans_positions = static_cast<uint8_t>(std::min<uint32_t>(info.channels, kMaxChannels));
   const uint64_t checked_bytes = info.chunks_bytes + 4 * view->payload_count();
-  const uint64_t checked_end = CheckedBytes(*view);
-  if (size < checked_end) return Status::kTruncated;
+  const uint64_t index_end = IndexEnd(*view);
+  if (size < index_end) return Status::kTruncated;
   view->chunks = data + kHeaderBytes;
   view->tile_index = view->chunks + info.chunks_bytes;
-  if (Crc32c(view->chunks, checked_bytes) != LoadU32(data + checked_end - 4)) {
+  if (Crc32c(view->chunks, checked_bytes) != LoadU32(data + index_end - 4)) {
     return Status::kChecksumMismatch;
   }
   status = ParseChunks(view);
   return status == Status::kOk ? ReadIndex(view) : status;
 }
 
-Status ParseImage(const uint8_t* data, size_t size, ImageView* view) {
-  const Status status = ParseHead(data, size, view);
-  if (status != Status::kOk) return status;
-  const uint64_t file_end = FileBytes(*view);
-  const uint64_t payloads_offset = file_end - view->payloads_bytes;
-  if (size < file_end) return Status::kTruncated;
-  for (uint64_t i = CheckedBytes(*view); i < payloads_offset; ++i) {
+Status FindPayloads(const uint8_t* data, size_t size, ImageView* view) {
+  if (size < FileBytes(*view)) return Status::kTruncated;
+  for (uint64_t i = IndexEnd(*view); i < PayloadsOffset(*view); ++i) {
     if (data[i] != 0) return Status::kCorruptHeader;
   }
-  if (size > file_end) return Status::kCorruptHeader;
-  view->payloads = data + payloads_offset;
+  if (size > FileBytes(*view)) return Status::kCorruptHeader;
+  view->payloads = data + PayloadsOffset(*view);
   return Status::kOk;
+}
+
+Status ParseImage(const uint8_t* data, size_t size, ImageView* view) {
+  const Status status = ParseIndex(data, size, view);
+  return status == Status::kOk ? FindPayloads(data, size, view) : status;
 }
 
 bool ReadValueTable(const ImageView& view, uint16_t* table) {

@@ -138,16 +138,41 @@ struct ImageView {
   }
 };
 
-// Bytes of the file before its payloads, of a view from ParseImage.
-inline uint64_t HeadBytes(const ImageView& view) {
-  return kHeaderBytes + static_cast<uint64_t>(view.payloads - view.chunks);
+// Where parts of the file end and begin, of a view from ParseIndex() or ParseImage(). Header, chunks
+// and index end here: what ParseIndex() needs. After kTruncated a lower bound, unless group_count
+// is 0.
+inline uint64_t IndexEnd(const ImageView& view) {
+  return kHeaderBytes + uint64_t{view.info.chunks_bytes} + 4 * view.payload_count() + 4;
+}
+inline uint64_t PayloadsOffset(const ImageView& view) {
+  return CeilDiv(IndexEnd(view), kPayloadAlignment) * kPayloadAlignment;
+}
+inline uint64_t FileBytes(const ImageView& view) {
+  return PayloadsOffset(view) + view.payloads_bytes;
+}
+
+// The most pixels of so many channels that a file of so many bytes can hold (format.md 7).
+constexpr uint64_t MostPixels(uint64_t file_bytes, uint32_t channels) {
+  constexpr uint64_t kLeastBytes = kHeaderBytes + 4;       // header and index CRC
+  // Of each group the index entry and the shortest payload.
+  const uint64_t tile_bytes = (4 + kPayloadAlignment) * CeilDiv(channels, kMaxChannels);
+  constexpr uint64_t kTilePixels = kMaxPackedTileSide * kMaxPackedTileSide;
+  return file_bytes < kLeastBytes ? 0 : (file_bytes - kLeastBytes) / tile_bytes * kTilePixels;
 }
 
 // Reads the fixed header alone: cheap, for shapes. Needs the first 32 bytes;
 // says nothing about the rest of the file.
 Status ParseHeader(const uint8_t* data, size_t size, ImageInfo* info);
 
-// Validates header, chunks, index and sizes. `data` must outlive `view`.
+// Validates header, chunks and index. What lies behind them may be missing and is not validated.
+// `view` gets no payloads, but their size. `data` must outlive it.
+Status ParseIndex(const uint8_t* data, size_t size, ImageView* view);
+
+// Validates what ParseIndex() did not: the size of the file, and the padding behind the index.
+// `view`, which ParseIndex() gave, gets its payloads. The file may be a longer copy of that data.
+Status FindPayloads(const uint8_t* data, size_t size, ImageView* view);
+
+// Both: validates header, chunks, index and sizes.
 Status ParseImage(const uint8_t* data, size_t size, ImageView* view);
 
 // Chunks are read and judged again when they are needed: they may have changed.

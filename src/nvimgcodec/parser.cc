@@ -5,7 +5,7 @@
 
 #include "files/file_handle.h"
 #include "format/constants.h"
-#include "format/partial_file.h"
+#include "format/image_view.h"
 #include "nvimgcodec/image_request.h"
 
 namespace l3 {

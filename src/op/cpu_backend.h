@@ -11,7 +11,6 @@
 #include "cpu/cpu_batch.h"
 #include "dali/pipeline/workspace/workspace.h"
 #include "files/file_handle.h"
-#include "format/partial_file.h"
 #include "op/decode_times.h"
 #include "output/payload_ranges.h"
 

@@ -18,7 +18,6 @@
 #include "dali/pipeline/operator/operator.h"
 #include "files/file_handle.h"
 #include "format/image_view.h"
-#include "format/partial_file.h"
 #include "op/decode_times.h"
 #include "op/failures.h"
 #include "output/request.h"

@@ -23,7 +23,6 @@
 #include "dali/util/file.h"
 #include "files/file_handle.h"
 #include "files/open_file.h"
-#include "format/partial_file.h"
 #include "op/failures.h"
 
 namespace l3 {
@@ -156,10 +155,10 @@ class FileBatch {
           opened.Read(file->entry.offset + known, needed - known, file->head.data() + known);
       if (!error.empty()) return error;
       known = needed;
-      const Status status = ParseHead(file->head.data(), known, &view);
+      const Status status = ParseIndex(file->head.data(), known, &view);
       const bool is_short = status == Status::kTruncated && view.info.channels != 0;
       if (status != Status::kOk && !is_short) break;
-      needed = CeilDiv(CheckedBytes(view), kPayloadAlignment) * kPayloadAlignment;
+      needed = PayloadsOffset(view);
       if (status == Status::kOk && needed <= known && FileBytes(view) == bytes) {
         file->head.resize(needed);
         return "";

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 
-#include "format/partial_file.h"
-
 namespace l3 {
 
 std::vector<ByteRange> FindPayloadRanges(const WindowJob& job, uint64_t max_gap_bytes) {
   const ImageView& view = *job.view;
-  const uint64_t payloads = FileBytes(view) - view.payloads_bytes;
+  const uint64_t payloads = PayloadsOffset(view);
   std::vector<ByteRange> ranges = {{0, payloads}};
   bool is_sound = true;
   // Of `count` payloads that follow each other in the index.

@@ -16,7 +16,9 @@
 
 #include "core/tile.h"
 #include "format/image_view.h"
+#include "output/orientation.h"
 #include "output/output_plan.h"
+#include "output/payload_ranges.h"
 #include "output/request.h"
 #include "output/window_job.h"
 #include "python/errors.h"
@@ -31,6 +33,14 @@ inline OutputType OutputTypeOf(const std::string& name) {
   throw py::value_error("no type of outputs: " + name);
 }
 
+// How the items of a call are read, besides what is asked of all of them.
+struct BatchOptions {
+  bool names_items;  // in errors
+  bool is_bfloat16;  // the caller rounds values, float32, to that
+  bool orients;      // each image is shown as its EXIF orientation says
+  bool is_partial;   // items are beginnings of files, with the index; Complete() follows
+};
+
 // Holds the items while it lives. Two threads must not use it at once.
 class DecodeBatch {
  public:
@@ -41,8 +51,9 @@ class DecodeBatch {
   // what a handler of a signal raises. Items that are the same bytes as the one before are windows
   // of one file, which is judged once.
   DecodeBatch(const std::vector<py::buffer>& items, const std::vector<MaybeWindow>& windows,
-              const DecodeRequest& request, bool names_items, bool is_bfloat16)
-      : names_items_(names_items), is_bfloat16_(is_bfloat16), request_(request) {
+              const DecodeRequest& request, const BatchOptions& options)
+      : options_(options), request_(request) {
+    const auto parse = options.is_partial ? ParseIndex : ParseImage;
     if (items.size() != windows.size()) throw py::value_error("a window for each item");
     for (size_t i = 0; i < items.size(); ++i) {
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
@@ -54,7 +65,7 @@ class DecodeBatch {
         views_.push_back(views_[i - 1]);
       } else {
         ImageView& view = views_.emplace_back();
-        RequireParsed(ParseImage(bytes.data(), bytes.size(), &view), bytes, view, IndexOf(i));
+        RequireParsed(parse(bytes.data(), bytes.size(), &view), bytes.size(), view, IndexOf(i));
       }
       PlanItem(i, windows[i]);
       if (shares_file_[i]) {
@@ -77,6 +88,35 @@ class DecodeBatch {
           {&views_[file.begin], &file.shares, outputs_.data() + file.begin, file.end - file.begin});
     }
     return jobs;
+  }
+
+  // The parts of each file that are decoded, sorted; with at most `max_gap` bytes between, joined.
+  std::vector<std::vector<std::pair<uint64_t, uint64_t>>> Ranges(uint64_t max_gap) const {
+    std::vector<std::vector<std::pair<uint64_t, uint64_t>>> ranges;
+    for (const File& file : files_) {
+      std::vector<OutputPlan> plans;
+      for (size_t i = file.begin; i < file.end; ++i) plans.push_back(plans_[i].output);
+      auto& list = ranges.emplace_back();
+      const WindowJob job = {&views_[file.begin], &file.shares, plans.data(), plans.size()};
+      for (const ByteRange& range : FindPayloadRanges(job, max_gap)) {
+        list.emplace_back(range.begin, range.end);
+      }
+      if (list.empty()) Require(Status::kCorruptHeader, "", IndexOf(file.begin));
+    }
+    return ranges;
+  }
+
+  // Gives a partial batch its files, each with its whole size; only bytes of Ranges() are read.
+  void Complete(const std::vector<py::buffer>& files) {
+    if (files.size() != files_.size()) throw py::value_error("the bytes of each file");
+    for (size_t k = 0; k < files.size(); ++k) {
+      const BufferBytes& bytes = bytes_.emplace_back(files[k]);
+      for (size_t i = files_[k].begin; i < files_[k].end; ++i) {
+        const Status status = FindPayloads(bytes.data(), bytes.size(), &views_[i]);
+        RequireParsed(status, bytes.size(), views_[i], IndexOf(i));
+      }
+    }
+    options_.is_partial = false;
   }
 
   // The shape of each output.
@@ -107,6 +147,7 @@ class DecodeBatch {
     if (addresses.size() != size() || (row_strides && row_strides->size() != size())) {
       throw py::value_error("an output for each item");
     }
+    if (options_.is_partial) throw py::value_error("the files are not complete");
     outputs_.clear();
     for (const File& file : files_) {
       for (size_t i = file.begin; i < file.end; ++i) {
@@ -135,7 +176,7 @@ class DecodeBatch {
   };
 
   std::optional<size_t> IndexOf(size_t item) const {
-    return names_items_ ? std::optional<size_t>(item) : std::nullopt;
+    return options_.names_items ? std::optional<size_t>(item) : std::nullopt;
   }
 
   void PlanItem(size_t i, const MaybeWindow& window) {
@@ -145,11 +186,15 @@ class DecodeBatch {
       request_.window = {{left, width}, {top, height}};
     }
     const ImageInfo& info = views_[i].info;
+    if (options_.orients) {
+      request_.orientation = ReadOrientation(FindChunk(views_[i], kChunkExif));
+    }
     // Windows of a file have its channels in common.
     TensorPlan& plan = plans_.emplace_back(shares_file_[i] ? plans_[i - 1] : TensorPlan{});
     Misfit misfit =
         shares_file_[i] ? PlanWindow(request_, info, &plan) : PlanOutput(request_, info, &plan);
-    if (is_bfloat16_ && !AllowsType(info, kBfloat16, request_.fills_range)) misfit = Misfit::kType;
+    if (options_.is_bfloat16 && !AllowsType(info, kBfloat16, request_.fills_range))
+      misfit = Misfit::kType;
     if (misfit == Misfit::kNone) return;
     ThrowL3Error(misfit == Misfit::kPixels ? Status::kOutputTooSmall : Status::kInvalidArgument,
                  Explain(misfit, info), IndexOf(i));
@@ -158,12 +203,13 @@ class DecodeBatch {
   // Why the request does not fit an image.
   std::string Explain(Misfit misfit, const ImageInfo& info) const {
     const std::string count = std::to_string(info.channels);
-    const Region window = request_.window.value_or(WholeImage(ShownSize(info, kAsStored)));
+    const Size shown = ShownSize(info, request_.orientation);
+    const Region window = request_.window.value_or(WholeImage(shown));
     const std::string width = std::to_string(window.x.size_px);
     const std::string height = std::to_string(window.y.size_px);
     switch (misfit) {
       case Misfit::kType:
-        return "the image" + (is_bfloat16_
+        return "the image" + (options_.is_bfloat16
                                   ? RefuseType(info, kBfloat16, request_.fills_range, "bfloat16")
                                   : RefuseType(info, *request_.type, request_.fills_range));
       case Misfit::kColors:
@@ -182,16 +228,15 @@ class DecodeBatch {
       default:
         return "the window of " + height + " rows from " + std::to_string(window.y.begin_px) +
                " and " + width + " columns from " + std::to_string(window.x.begin_px) +
-               " is not inside the image of " + std::to_string(info.width_px) + " x " +
-               std::to_string(info.height_px) + " pixels (width x height)";
+               " is not inside the image of " + std::to_string(shown.width_px) + " x " +
+               std::to_string(shown.height_px) + " pixels (width x height)";
     }
   }
 
   // The integers up to 256, those of all samples that float16 has, are values of bfloat16, too.
   static constexpr OutputType kBfloat16 = OutputType::kF16;
 
-  const bool names_items_;  // in errors
-  const bool is_bfloat16_;  // the caller rounds values, float32, to that
+  BatchOptions options_;
   DecodeRequest request_;   // of the item that is planned
   std::deque<BufferBytes> bytes_;
   std::vector<ImageView> views_;
@@ -203,28 +248,32 @@ class DecodeBatch {
 
 // Makes the class, for a module that adds its engine's method.
 inline py::class_<DecodeBatch> BindDecodeBatch(py::module_& m) {
-  const auto make = [](const std::vector<py::buffer>& items,
-                       const std::vector<DecodeBatch::MaybeWindow>& windows,
-                       const std::string& colors, const std::optional<std::string>& dtype,
-                       bool channels_first, uint64_t max_pixels, bool names_items,
-                       const std::vector<int64_t>& channels, std::optional<bool> fills_range) {
-    DecodeRequest request;
-    const std::string wrong = ParseChannels(channels, &request.channels);
-    if (!wrong.empty()) throw py::value_error(wrong);
-    if (colors == "RGB") request.colors = Colors::kRgb;
-    if (colors == "GRAY") request.colors = Colors::kGray;
-    const bool is_bfloat16 = dtype == "bfloat16";
-    if (dtype) request.type = OutputTypeOf(is_bfloat16 ? "float32" : *dtype);
-    request.fills_range = fills_range;
-    if (channels_first) request.layout = kChw;
-    request.max_pixels = max_pixels;
-    return std::make_unique<DecodeBatch>(items, windows, request, names_items, is_bfloat16);
-  };
+  const auto make =
+      [](const std::vector<py::buffer>& items, const std::vector<DecodeBatch::MaybeWindow>& windows,
+         const std::string& colors, const std::optional<std::string>& dtype, bool channels_first,
+         uint64_t max_pixels, bool names_items, const std::vector<int64_t>& channels,
+         std::optional<bool> fills_range, bool orients, bool is_partial) {
+        DecodeRequest request;
+        const std::string wrong = ParseChannels(channels, &request.channels);
+        if (!wrong.empty()) throw py::value_error(wrong);
+        if (colors == "RGB") request.colors = Colors::kRgb;
+        if (colors == "GRAY") request.colors = Colors::kGray;
+        const bool is_bfloat16 = dtype == "bfloat16";
+        if (dtype) request.type = OutputTypeOf(is_bfloat16 ? "float32" : *dtype);
+        request.fills_range = fills_range;
+        if (channels_first) request.layout = kChw;
+        request.max_pixels = max_pixels;
+        return std::make_unique<DecodeBatch>(
+            items, windows, request, BatchOptions{names_items, is_bfloat16, orients, is_partial});
+      };
   return py::class_<DecodeBatch>(m, "DecodeBatch", py::module_local())
       .def(py::init(make), py::arg("items"), py::kw_only(), py::arg("windows"), py::arg("colors"),
            py::arg("dtype"), py::arg("channels_first"), py::arg("max_pixels"),
            py::arg("names_items"), py::arg("channels") = std::vector<int64_t>(),
-           py::arg("fills_range") = std::nullopt)
+           py::arg("fills_range") = std::nullopt, py::arg("orients") = false,
+           py::arg("is_partial") = false)
+      .def("ranges", &DecodeBatch::Ranges, py::arg("max_gap"))
+      .def("complete", &DecodeBatch::Complete, py::arg("files"))
       .def_property_readonly("shapes", &DecodeBatch::shapes)
       .def_property_readonly("dtypes", &DecodeBatch::types);
 }

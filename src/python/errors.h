@@ -10,7 +10,6 @@
 #include <string>
 
 #include "format/image_view.h"
-#include "format/partial_file.h"
 #include "format/status.h"
 
 namespace l3 {
@@ -60,18 +59,19 @@ class BufferBytes {
   Py_buffer view_;
 };
 
-// What ParseHead() or ParseImage() said of data that is shorter or other than it should be.
-inline void RequireParsed(Status status, const BufferBytes& bytes, const ImageView& view,
+// What ParseIndex() or ParseImage() said of `size` bytes that are fewer or other than they should
+// be.
+inline void RequireParsed(Status status, size_t size, const ImageView& view,
                           std::optional<size_t> index = std::nullopt) {
   std::string context;
   if (status == Status::kTruncated && view.payloads_bytes != 0) {
     context = "the file has " + std::to_string(FileBytes(view)) + " bytes";
   } else if (status == Status::kTruncated && view.group_count != 0) {
-    context = "header, chunks and index have " + std::to_string(CheckedBytes(view)) + " bytes";
+    context = "header, chunks and index have " + std::to_string(IndexEnd(view)) + " bytes";
   } else if (status == Status::kTruncated) {
     context = "the header has " + std::to_string(kHeaderBytes) + " bytes";
   }
-  if (!context.empty()) context += ", here are " + std::to_string(bytes.size()) + ": ";
+  if (!context.empty()) context += ", here are " + std::to_string(size) + ": ";
   Require(status, context, index);
 }
 

@@ -18,7 +18,6 @@
 #include "encoder/encoder.h"
 #include "format/channel_groups.h"
 #include "format/image_view.h"
-#include "format/partial_file.h"
 #include "python/decode_batch.h"
 #include "python/errors.h"
 #include "python/gil.h"
@@ -102,9 +101,12 @@ py::bytes Encode(const py::array& image, const std::string& coding, int effort, 
                  const std::optional<py::bytes>& other_chunks,
                  const std::vector<std::vector<uint32_t>>& groups) {
   const std::optional<SampleType> sample_type = FindSampleType(image);
-  if (image.ndim() != 3 || !sample_type || !(image.flags() & py::array::c_style)) {
+  const py::ssize_t item = image.itemsize();
+  if (image.ndim() != 3 || !sample_type || (image.shape(2) > 1 && image.strides(2) != item) ||
+      (image.shape(1) > 1 && image.strides(1) != image.shape(2) * item) ||
+      (image.shape(0) > 1 && image.strides(0) < 0)) {
     throw py::type_error(
-        "expected a C-contiguous uint8, uint16, int8 or int16 array of shape (H, W, C)");
+        "expected a uint8, uint16, int8 or int16 array of shape (H, W, C) with packed rows");
   }
   for (py::ssize_t i = 0; i < 3; ++i) {
     if (image.shape(i) < 1 || image.shape(i) > py::ssize_t{1} << 31) {
@@ -120,8 +122,8 @@ py::bytes Encode(const py::array& image, const std::string& coding, int effort, 
   pixels.width_px = static_cast<uint32_t>(image.shape(1));
   pixels.channels = static_cast<uint32_t>(image.shape(2));
   pixels.sample_type = *sample_type;
-  pixels.row_stride_bytes =
-      static_cast<uint64_t>(image.shape(1) * image.shape(2) * image.itemsize());
+  pixels.row_stride_bytes = static_cast<uint64_t>(
+      image.shape(0) > 1 ? image.strides(0) : image.shape(1) * image.shape(2) * item);
   EncodeOptions options;
   options.coding = *encode_coding;
   options.effort = static_cast<uint32_t>(effort);
@@ -245,9 +247,9 @@ py::dict CountCodings(const ImageView& view) {
 py::dict Info(const py::buffer& data) {
   const BufferBytes bytes(data);
   ImageView view;
-  RequireParsed(ParseHead(bytes.data(), bytes.size(), &view), bytes, view);
+  RequireParsed(ParseIndex(bytes.data(), bytes.size(), &view), bytes.size(), view);
   const bool is_whole = bytes.size() >= FileBytes(view);
-  if (is_whole) Require(ParseImage(bytes.data(), bytes.size(), &view));
+  if (is_whole) Require(FindPayloads(bytes.data(), bytes.size(), &view));
   const ImageInfo& info = view.info;
   py::dict chunks;
   constexpr std::pair<const char*, uint32_t> kChunks[] = {{"icc ", kChunkIcc},
@@ -288,6 +290,18 @@ py::dict Info(const py::buffer& data) {
   return result;
 }
 
+// Type and size of each optional chunk of unknown type.
+std::vector<std::pair<std::string, uint32_t>> ListChunks(const py::bytes& area) {
+  const Bytes bytes = ToBytes(area);
+  std::vector<std::pair<std::string, uint32_t>> list;
+  ChunkView chunk;
+  for (uint64_t pos = 0; NextOtherChunk(bytes.data, bytes.size, &pos, &chunk);) {
+    list.emplace_back(std::string(reinterpret_cast<const char*>(chunk.data), 4),
+                      LoadU32(chunk.data + 4));
+  }
+  return list;
+}
+
 }  // namespace
 }  // namespace l3
 
@@ -302,5 +316,6 @@ PYBIND11_MODULE(_native, m) {
   l3::BindDecodeBatch(m).def("decode", &l3::DecodeOnCpu, py::arg("addresses"), py::kw_only(),
                              py::arg("row_strides"), py::arg("threads"));
   m.def("info", &l3::Info, py::arg("data"));
+  m.def("list_chunks", &l3::ListChunks, py::arg("area"));
   m.def("set_check", &l3::SetCheck, py::arg("check"));
 }

@@ -98,7 +98,7 @@ inline std::string CheckParse(const uint8_t* data, size_t size) {
     begin = group.PayloadEnd(tile);
   }
   if (begin != view.payloads_bytes) return "the payloads end elsewhere";
-  if (HeadBytes(view) + view.payloads_bytes != size) return "the file ends elsewhere";
+  if (FileBytes(view) != size) return "the file ends elsewhere";
   std::vector<uint16_t> table(view.value_count);
   if (!ReadValueTable(view, table.data())) return "the value table is not sound any more";
   const uint32_t top_bit = view.info.is_signed() ? 1u << (view.info.sample_bits() - 1) : 0;

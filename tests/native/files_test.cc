@@ -17,7 +17,6 @@
 #include "encoder/encoder.h"
 #include "files/file_handle.h"
 #include "files/open_file.h"
-#include "format/partial_file.h"
 
 #define CHECK(condition)                                                              \
   do {                                                                                \

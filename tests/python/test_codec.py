@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from stream_builder import Stream, groups_chunk, payload, stored_tile
 
 import l3dali
-from l3dali import arguments, codec
+from l3dali import _native, arguments, codec
 from l3dali.cli import main
 
 Image = NDArray[Any]
@@ -74,6 +74,26 @@ def test_any_strides_and_byte_order(image: Image) -> None:
     decoded = l3dali.decode(l3dali.encode(image))
     assert decoded.dtype == image.dtype.newbyteorder("=")
     assert np.array_equal(decoded, image.squeeze())
+
+
+@pytest.mark.parametrize("channels", [1, 3, 6])
+@pytest.mark.parametrize("dtype", ["uint8", "int16"])
+@pytest.mark.parametrize("coding", l3dali.CODINGS)
+def test_rows_that_are_apart_are_not_copied(
+    channels: int, dtype: str, coding: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = np.random.default_rng(0).integers(0, 99, (90, 80, channels)).astype(dtype)
+    seen = []
+    native = _native.encode
+
+    def encode(image: Image, **options: Any) -> bytes:
+        seen.append(np.shares_memory(image, whole))
+        return native(image, **options)
+
+    monkeypatch.setattr(_native, "encode", encode)
+    for part in (whole[3:70, 5:60], whole[::2], whole[3:4, 5:60], whole[:, :1], whole[:, 4:, 0]):
+        assert l3dali.encode(part, coding=coding) == l3dali.encode(part.copy(), coding=coding)
+    assert seen == [True, False] * 4 + [channels == 1, False]
 
 
 @pytest.mark.parametrize(
@@ -898,8 +918,8 @@ def test_arrays_are_copied_row_by_row(
     numbers = np.random.default_rng(0).integers(0, 2**16, shape, np.uint16)
     for array in (numbers, numbers.astype(">u2"), numbers[::-1, ::2], numbers[:, :, ::-1]):
         for order in itertools.permutations(range(3)):
-            copy = arguments.row_major(array.transpose(order))
-            assert copy.flags.c_contiguous
+            copy = arguments.packed_rows(array.transpose(order))
+            assert copy[:1].flags.c_contiguous
             assert copy.dtype == np.uint16
             np.testing.assert_array_equal(copy, array.transpose(order))
 

@@ -9,12 +9,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 import l3dali
+from l3dali import _native
 from l3dali.cli import main
 from l3dali.images.picture import Picture
 from l3dali.images.writing import write_picture
@@ -273,6 +275,25 @@ def test_a_window_of_an_image_that_is_turned(orientation: int, tmp_path: Path) -
     )
     with pytest.raises(l3dali.L3Error, match=r"a\.l3: the window .*not inside"):
         l3dali.imread(path, orient=True, window=(0, 0, upright.shape[0], upright.shape[1] + 1))
+
+
+def test_a_file_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    data = l3dali.encode(PHOTO, exif=exif(6))
+    fsspec.filesystem("memory").pipe_file("/once/a.l3", data)
+    (tmp_path / "a.l3").write_bytes(data)
+    batches, infos = Mock(wraps=l3dali.codec.DecodeBatch), Mock(wraps=_native.info)
+    monkeypatch.setattr(l3dali.codec, "DecodeBatch", batches)
+    monkeypatch.setattr(_native, "info", infos)
+    for file in (tmp_path / "a.l3", "memory://once/a.l3", io.BytesIO(data)):
+        batches.reset_mock()
+        part = l3dali.imread(file, orient=True, window=(3, 5, 11, 20))
+        np.testing.assert_array_equal(part, np.rot90(PHOTO, -1)[3:14, 5:25])
+        assert (batches.call_count, infos.call_count) == (1, 0)
+    for source in (tmp_path / "a.l3", "memory://once/a.l3", data):
+        infos.reset_mock()
+        assert l3dali.info(source).width == PHOTO.shape[1]
+        assert infos.call_count == 1
 
 
 class CountingReader(io.BytesIO):

@@ -22,7 +22,8 @@ from stream_builder import Stream, chunk, constant_tile
 import l3dali
 import l3dali.pillow
 from l3dali import codec
-from l3dali.arguments import MAX_KEPT_BYTES, chunks_of
+from l3dali.arguments import MAX_KEPT_BYTES
+from l3dali.codec import chunks_of
 from l3dali.images import headers as image_headers
 from l3dali.images.geometry import shrink
 from l3dali.images.headers import ImageError
@@ -228,11 +229,7 @@ def later_file() -> bytes:
 def test_unknown_chunks_are_kept() -> None:
     info = l3dali.info(later_file())
     assert info.other_chunks == OTHERS
-    assert [*chunks_of(OTHERS)] == [
-        (b"zzz1", b"one"),
-        (b"0 aA", b""),
-        (b"zzz1", b"again"),
-    ]
+    assert chunks_of(OTHERS) == [("zzz1", 3), ("0 aA", 0), ("zzz1", 5)]
     again = l3dali.encode(IMAGE, other_chunks=info.other_chunks)
     assert l3dali.info(again).other_chunks == OTHERS
 

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from l3dali import codec
-from l3dali.arguments import chunks_of
 from l3dali.cli.arguments import new_file_command
 from l3dali.cli.inputs import L3_SUFFIX, find_inputs, read_file
 from l3dali.cli.loop import run
@@ -75,8 +74,8 @@ def _json_fields(info: codec.Info) -> dict[str, object]:
 
 
 def _other_chunks(info: codec.Info) -> list[dict[str, object]]:
-    chunks = chunks_of(info.other_chunks)
-    return [{"type": kind.decode(), "bytes": len(data)} for kind, data in chunks]
+    chunks = codec.chunks_of(info.other_chunks)
+    return [{"type": kind, "bytes": size} for kind, size in chunks]
 
 
 def _metadata_text(info: codec.Info) -> list[str]:

@@ -27,7 +27,7 @@ constexpr uint64_t kPageBytes = 4096;
 // Fills in the image as it begins. `view` is of the whole file. Judges what was copied, as
 // ParseImage() judged what the file had then: returns false if somebody has changed it.
 bool CopyStart(const ImageView& view, CachedImage* image) {
-  const uint64_t head_bytes = HeadBytes(view);
+  const uint64_t head_bytes = PayloadsOffset(view);
   const uint8_t* file = view.payloads - head_bytes;
   image->file_bytes = head_bytes + view.payloads_bytes;
   const uint64_t bytes = std::min(CeilDiv(head_bytes, kPageBytes) * kPageBytes, image->file_bytes);
@@ -122,7 +122,7 @@ const CachedImage* EncodedCache::Count(const CachedImage* found) {
 }
 
 bool EncodedCache::Wants(const std::string& key, const ImageView& view, const void* who) {
-  const uint64_t head_bytes = HeadBytes(view);
+  const uint64_t head_bytes = PayloadsOffset(view);
   const uint64_t file_bytes = head_bytes + view.payloads_bytes;
   // Payloads of one group lie apart: what it needs would be listed tile by tile.
   if (head_bytes > kMaxHeadBytes || view.group_count != 1) return false;

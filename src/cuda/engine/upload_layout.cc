@@ -130,7 +130,7 @@ void UploadLayout::PlanDirectCopies(size_t begin, size_t end, uint64_t direct_by
     }
     uint64_t bytes = places_[first].payloads_bytes;
     for (; next < end && CanBeDirect(next); ++next) {
-      const uint64_t head_bytes = HeadBytes(view(next));
+      const uint64_t head_bytes = PayloadsOffset(view(next));
       // As numbers: the files may be parts of different arrays.
       const auto address = [](const uint8_t* p) { return reinterpret_cast<uintptr_t>(p); };
       const bool follows =
