@@ -285,8 +285,7 @@ void ChooseGreen(const Correlations& correlation, ChannelGroup* group) {
   std::swap(group->channel[1], group->channel[best]);
 }
 
-}  // namespace
-
+// As many channels in a group as there may be, in their order.
 std::vector<ChannelGroup> GroupsInOrder(uint32_t channels) {
   std::vector<ChannelGroup> groups;
   for (uint32_t first = 0; first < channels; first += kMaxChannels) {
@@ -299,6 +298,8 @@ std::vector<ChannelGroup> GroupsInOrder(uint32_t channels) {
   return groups;
 }
 
+// Groups of three channels that predict one another in some blocks of pixels, and of one channel
+// that none predicts.
 std::vector<ChannelGroup> FindChannelGroups(const PixelView& pixels, Coding coding) {
   const uint32_t channels = pixels.channels;
   const Residuals residuals(pixels);
@@ -316,6 +317,23 @@ std::vector<ChannelGroup> FindChannelGroups(const PixelView& pixels, Coding codi
   });
   for (ChannelGroup& group : groups) {
     if (coding == Coding::kPacked && group.channels == 3) ChooseGreen(correlation, &group);
+  }
+  return groups;
+}
+
+}  // namespace
+
+std::vector<ChannelGroup> ChooseChannelGroups(const PixelView& pixels, const EncodeOptions& options,
+                                              bool predicts) {
+  if (options.groups.empty()) {
+    return pixels.channels > kMaxChannels && predicts ? FindChannelGroups(pixels, options.coding)
+                                                      : GroupsInOrder(pixels.channels);
+  }
+  std::vector<ChannelGroup> groups;
+  for (const std::vector<uint32_t>& chosen : options.groups) {
+    ChannelGroup& group = groups.emplace_back();
+    group.channels = static_cast<uint32_t>(chosen.size());
+    for (size_t i = 0; i < chosen.size(); ++i) group.channel[i] = static_cast<uint16_t>(chosen[i]);
   }
   return groups;
 }

@@ -4,16 +4,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "encoder/encode_options.h"
 #include "encoder/pixel_view.h"
 #include "format/channel_groups.h"
 
 namespace l3 {
 
-// As many channels in a group as there may be, in their order.
-std::vector<ChannelGroup> GroupsInOrder(uint32_t channels);
-
-// Groups of three channels that predict one another, as a sample of the pixels has it, and of one
-// where none does. Of more than kMaxChannels channels.
-std::vector<ChannelGroup> FindChannelGroups(const PixelView& pixels, Coding coding);
+// The groups that the options name. Without any, an image of more than kMaxChannels channels gets
+// groups that predict best, if the coding `predicts`; else channels are grouped in their order.
+std::vector<ChannelGroup> ChooseChannelGroups(const PixelView& pixels, const EncodeOptions& options,
+                                              bool predicts);
 
 }  // namespace l3

@@ -325,7 +325,7 @@ struct MatchImage::Numbers {
 };
 
 uint32_t MatchImage::Probe(const ImageInfo& info, uint32_t effort, unsigned threads,
-                           const LoadTile& load) {
+                           const TileLoader& loader) {
   if (info.channels * info.used_bits > kMaxMatchColorBits) return 0;
   const uint32_t tiles = info.tile_count();
   const uint32_t usual = effort == 1 ? kFewMatchesQuickly : kFewMatches;
@@ -337,7 +337,7 @@ uint32_t MatchImage::Probe(const ImageInfo& info, uint32_t effort, unsigned thre
       probes, threads, NewWorkspace, [&](const std::unique_ptr<Workspace>& work, uint64_t i) {
         if (effort > 1 && likely > 0) return;
         const TilePlanes& planes = work->planes;
-        load(static_cast<uint32_t>((2 * i + 1) * tiles / (2 * probes)), &work->planes);
+        loader.Load(static_cast<uint32_t>((2 * i + 1) * tiles / (2 * probes)), &work->planes);
         if (effort > 1) {
           if (MakeTile(usual, work.get()).tokens.lanes != 0) ++likely;
           return;
@@ -354,11 +354,11 @@ uint32_t MatchImage::Probe(const ImageInfo& info, uint32_t effort, unsigned thre
 }
 
 MatchImage::MatchImage(const ImageInfo& info, uint32_t few_matches, unsigned threads,
-                       const LoadTile& load)
+                       const TileLoader& loader)
     : info_(info), tiles_(info.tile_count()), ids_(tiles_.size()), chosen_(tiles_.size()) {
   ParallelForWithState(tiles_.size(), threads, NewWorkspace,
                        [&](const std::unique_ptr<Workspace>& work, uint64_t i) {
-                         load(static_cast<uint32_t>(i), &work->planes);
+                         loader.Load(static_cast<uint32_t>(i), &work->planes);
                          tiles_[i] = MakeTile(few_matches, work.get());
                        });
   KeyTable ids;

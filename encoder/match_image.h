@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "encoder/rans_encoder.h"
-#include "encoder/rans_image.h"
-#include "encoder/tile_planes.h"
+#include "encoder/tile_loader.h"
 #include "format/image_view.h"
 
 namespace l3 {
@@ -27,14 +26,13 @@ struct MatchTile {
 
 class MatchImage {
  public:
-  using LoadTile = RansCoder::LoadTile;
-
   // Probes a few tiles. Returns the n of the 1 / n of a tile's pixels that may match no neighbour,
   // or it is rejected; 0 if all of them are. `info` has the image's used bits.
   static uint32_t Probe(const ImageInfo& info, uint32_t effort, unsigned threads,
-                        const LoadTile& load);
+                        const TileLoader& loader);
 
-  MatchImage(const ImageInfo& info, uint32_t few_matches, unsigned threads, const LoadTile& load);
+  MatchImage(const ImageInfo& info, uint32_t few_matches, unsigned threads,
+             const TileLoader& loader);
 
   // Which tiles were rejected.
   std::vector<bool> Unlikely() const;

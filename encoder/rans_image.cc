@@ -77,13 +77,13 @@ const BuiltInModel& GetBuiltInModel(uint32_t channels, uint32_t used_bits) {
 
 // Calls visit(payload, &samples) for some payloads, on several threads; not for constant ones.
 template <typename Works, typename PayloadOf, typename Visit>
-void VisitTiles(uint64_t count, unsigned threads, const RansCoder::LoadTile& load,
+void VisitTiles(uint64_t count, unsigned threads, const TileLoader& loader,
                 const PayloadOf& payload_of, Works* works, const Visit& visit) {
   ParallelForWithState(
       count, threads, [works] { return works->Take(); },
       [&](const auto& work, uint64_t i) {
         const uint32_t payload = payload_of(i);
-        load(payload, &work->planes);
+        loader.Load(payload, &work->planes);
         if (IsConstant(work->planes)) return;
         work->samples.Load(work->planes);
         visit(payload, &work->samples);
@@ -127,7 +127,7 @@ bool IsTinyImage(const ImageInfo& info, uint32_t effort) {
 
 RansCoder::RansCoder(const ImageInfo& info, const std::vector<ChannelGroup>& groups,
                      const std::vector<uint32_t>& tiles, uint32_t effort, uint32_t max_tables,
-                     unsigned threads, const LoadTile& load)
+                     unsigned threads, const TileLoader& loader)
     : is_tiny_image_(IsTinyImage(info, effort)),
       group_count_(static_cast<uint32_t>(groups.size())),
       positions_(std::min<uint32_t>(info.channels, kMaxChannels)),
@@ -137,28 +137,28 @@ RansCoder::RansCoder(const ImageInfo& info, const std::vector<ChannelGroup>& gro
       settings_{effort, kGradientWeights[0], {}},
       starts_{} {
   if (is_tiny_image_) {
-    PlanTiny(info, tiles, load);
+    PlanTiny(info, tiles, loader);
     return;
   }
   Workspaces works;
   RansCounts counts;
-  Probe(info, tiles, threads, load, &works, &counts);
+  Probe(info, tiles, threads, loader, &works, &counts);
   if (effort > 1) {
     counts = RansCounts{};
     if (KeptBytes(info, groups, tiles) <= kMaxKeptBytes) {
       tiles_.resize(uint64_t{info.tile_count()} * group_count_);
     }
-    Plan(info, tiles, threads, load, &works, &counts);
+    Plan(info, tiles, threads, loader, &works, &counts);
   }
   ChooseModel(info, counts, max_tables);
   for (uint32_t round = 0; round < GetRansRefinement(effort).rounds; ++round) {
-    Refine(tiles, threads, load, &works, &counts);
+    Refine(tiles, threads, loader, &works, &counts);
     ChooseModel(info, counts, max_tables);
   }
 }
 
 void RansCoder::Probe(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
-                      const LoadTile& load, Workspaces* works, RansCounts* counts) {
+                      const TileLoader& loader, Workspaces* works, RansCounts* counts) {
   const uint64_t count_of_tiles = tiles.size();
   const uint64_t probes = std::min(
       count_of_tiles, settings_.effort == 1 ? 3 + count_of_tiles / 32 : 4 + count_of_tiles / 16);
@@ -169,7 +169,7 @@ void RansCoder::Probe(const ImageInfo& info, const std::vector<uint32_t>& tiles,
   const uint64_t payloads = probes * group_count_;
   std::mutex mutex;
   std::unique_ptr<RansFitter> fitters[kMaxChannels];  // of groups of 1, 2, ... channels
-  VisitTiles(payloads, threads, load, payload_of, works, [&](uint32_t, RansSamples* samples) {
+  VisitTiles(payloads, threads, loader, payload_of, works, [&](uint32_t, RansSamples* samples) {
     RansFitter of_tile(settings_);
     of_tile.AddBlind(*samples);
     const std::lock_guard<std::mutex> lock(mutex);
@@ -185,7 +185,7 @@ void RansCoder::Probe(const ImageInfo& info, const std::vector<uint32_t>& tiles,
   const auto count = [&](uint8_t gradient_weight) {
     settings_.gradient_weight = gradient_weight;
     *counts = RansCounts{};
-    VisitTiles(payloads, threads, load, payload_of, works, [&](uint32_t, RansSamples* samples) {
+    VisitTiles(payloads, threads, loader, payload_of, works, [&](uint32_t, RansSamples* samples) {
       samples->Model(settings_, starts_[samples->channels() - 1]);
       RansCounts of_tile;
       CountRansTokens(*samples, &of_tile);
@@ -211,11 +211,11 @@ void RansCoder::Probe(const ImageInfo& info, const std::vector<uint32_t>& tiles,
 }
 
 void RansCoder::Plan(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
-                     const LoadTile& load, Workspaces* works, RansCounts* counts) {
+                     const TileLoader& loader, Workspaces* works, RansCounts* counts) {
   plans_.resize(uint64_t{info.tile_count()} * group_count_);
   const auto payload_of = [&](uint64_t i) { return PayloadOf(tiles, i); };
   std::mutex mutex;
-  VisitTiles(tiles.size() * group_count_, threads, load, payload_of, works,
+  VisitTiles(tiles.size() * group_count_, threads, loader, payload_of, works,
              [&](uint32_t payload, RansSamples* samples) {
                RansCounts of_tile;
                plans_[payload] = PlanRansTile(settings_, samples, &of_tile);
@@ -226,7 +226,7 @@ void RansCoder::Plan(const ImageInfo& info, const std::vector<uint32_t>& tiles, 
 }
 
 void RansCoder::PlanTiny(const ImageInfo& info, const std::vector<uint32_t>& tiles,
-                         const LoadTile& load) {
+                         const TileLoader& loader) {
   const BuiltInModel& built_in = GetBuiltInModel(positions_, info.used_bits);
   std::memcpy(settings_.set_begin, built_in.model.set_begin, sizeof(built_in.model.set_begin));
   symbols_ = &built_in.symbols;
@@ -239,7 +239,7 @@ void RansCoder::PlanTiny(const ImageInfo& info, const std::vector<uint32_t>& til
   if (!work) work = std::make_unique<Workspace>();
   for (uint64_t i = 0; i < tiles.size() * group_count_; ++i) {
     const uint32_t payload = PayloadOf(tiles, i);
-    load(payload, &work->planes);
+    loader.Load(payload, &work->planes);
     if (IsConstant(work->planes)) continue;
     work->samples.Load(work->planes);
     plans_[payload] = PlanTinyRansTile(settings_, built_in.costs, &work->samples);
@@ -247,8 +247,8 @@ void RansCoder::PlanTiny(const ImageInfo& info, const std::vector<uint32_t>& til
   }
 }
 
-void RansCoder::Refine(const std::vector<uint32_t>& tiles, unsigned threads, const LoadTile& load,
-                       Workspaces* works, RansCounts* counts) {
+void RansCoder::Refine(const std::vector<uint32_t>& tiles, unsigned threads,
+                       const TileLoader& loader, Workspaces* works, RansCounts* counts) {
   struct State {
     RansDescent descent;
     RansCounts counts;  // of a tile
@@ -262,7 +262,7 @@ void RansCoder::Refine(const std::vector<uint32_t>& tiles, unsigned threads, con
       [&](const auto& work_and_state, uint64_t i) {
         const auto& [work, state] = work_and_state;
         const uint32_t payload = PayloadOf(tiles, i);
-        load(payload, &work->planes);
+        loader.Load(payload, &work->planes);
         if (IsConstant(work->planes)) return;
         RansSamples* samples = &work->samples;
         samples->Load(work->planes);

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <vector>
 
 #include "encoder/rans_encoder.h"
 #include "encoder/rans_samples.h"
+#include "encoder/tile_loader.h"
 #include "encoder/tile_planes.h"
 #include "format/channel_groups.h"
 #include "format/image_view.h"
@@ -24,15 +24,11 @@ class RansCoder {
   RansCoder(const RansCoder&) = delete;
   RansCoder& operator=(const RansCoder&) = delete;
 
-  // Fills in the values of a payload: those of tile after tile are numbered, in each group after
-  // group. Called from several threads at once.
-  using LoadTile = std::function<void(uint32_t payload, TilePlanes* planes)>;
-
   // The first pass. `info` has the image's used bits; `tiles` are those whose payloads will be
   // asked for; effort is 1 to 9. The model has up to `max_tables` tables.
   RansCoder(const ImageInfo& info, const std::vector<ChannelGroup>& groups,
             const std::vector<uint32_t>& tiles, uint32_t effort, uint32_t max_tables,
-            unsigned threads, const LoadTile& load);
+            unsigned threads, const TileLoader& loader);
 
   bool is_tiny_image() const { return is_tiny_image_; }
 
@@ -49,14 +45,15 @@ class RansCoder {
 
   // Fits starts_, and chooses the settings, by some of the tiles.
   void Probe(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
-             const LoadTile& load, Workspaces* works, RansCounts* counts);
+             const TileLoader& loader, Workspaces* works, RansCounts* counts);
   // Plans all tiles and counts their tokens.
   void Plan(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
-            const LoadTile& load, Workspaces* works, RansCounts* counts);
+            const TileLoader& loader, Workspaces* works, RansCounts* counts);
   // Plans all tiles for the built-in model.
-  void PlanTiny(const ImageInfo& info, const std::vector<uint32_t>& tiles, const LoadTile& load);
+  void PlanTiny(const ImageInfo& info, const std::vector<uint32_t>& tiles,
+                const TileLoader& loader);
   // Improves the plans by what tokens cost in the model, and counts their tokens.
-  void Refine(const std::vector<uint32_t>& tiles, unsigned threads, const LoadTile& load,
+  void Refine(const std::vector<uint32_t>& tiles, unsigned threads, const TileLoader& loader,
               Workspaces* works, RansCounts* counts);
   // Of the i-th payload of `tiles`.
   uint32_t PayloadOf(const std::vector<uint32_t>& tiles, uint64_t i) const {

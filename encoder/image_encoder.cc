@@ -1,0 +1,192 @@
+#include "encoder/image_encoder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "encoder/channel_grouping.h"
+#include "encoder/match_image.h"
+#include "encoder/rans_image.h"
+#include "encoder/tile_sizes.h"
+
+namespace l3 {
+namespace {
+
+// A packed file below 1 / 8 of its samples gets tiles of the usual height.
+constexpr uint64_t kLowTilesShare = 8;
+// With several channel groups, a value table is kept only if it saves 1 / 100 of the file.
+constexpr uint64_t kTableShare = 100;
+// For a tiny image, a table is tried only if it takes up to 1 / 8 of the file.
+constexpr uint64_t kTinyTableShare = 8;
+// Images of more pixels are coded without match tiles, which would take too much memory.
+constexpr uint64_t kMaxMatchPixels = 1u << 26;
+// Below kWideTilesEffort, tiles without matches are encoded at this effort to compare sizes.
+constexpr uint32_t kMatchComparingEffort = 2;
+// Match tiles are kept only if they save 1 / 256 of the bytes.
+constexpr uint64_t kMinSavedShare = 256;
+// The image is not encoded a second time, without match tiles, if they save more than 1 KiB (which
+// pays for their model) plus 1 / 8 of the file.
+constexpr uint64_t kFarSmallerBytes = 1024;
+constexpr uint64_t kFarSmallerShare = 8;
+
+}  // namespace
+
+bool ImageEncoder::is_tiny() const {
+  return options_.coding != Coding::kPacked && info_.tile_count() == 1 &&
+         IsTinyImage(info_, options_.effort);
+}
+
+EncodedFile ImageEncoder::EncodeCoded() {
+  info_ = MakeInfo(pixels_, options_);
+  groups_ = ChooseChannelGroups(pixels_, options_, /*predicts=*/true);
+  ChooseCodedTiles(options_, groups_.size(), &info_);
+  shifted_ = FindShiftedValues(pixels_, options_.threads);
+  ranked_ = FindRankedValues(pixels_, shifted_, options_.threads);
+  if (is_tiny()) return EncodeTiny();
+  MatchedFile matched = {};
+  if (options_.coding == Coding::kRans && options_.match_tiles && groups_.size() == 1) {
+    matched = EncodeMatched();
+  }
+  EncodedFile file = std::move(matched.file);
+  const bool is_settled = !file.head.empty() && options_.effort == 1;
+  if (!is_settled && matched.saved_bytes <= kFarSmallerBytes + file.bytes / kFarSmallerShare) {
+    EncodedFile other = EncodeUnmatched();
+    if (file.head.empty() || other.bytes <= file.bytes) file = std::move(other);
+  }
+  const bool has_low_tiles =
+      options_.tile_height_log2 == 0 && info_.tile_height_log2 < kPackedTileHeightLog2;
+  if (has_low_tiles && file.bytes < info_.image_bytes() / kLowTilesShare) {
+    info_.tile_height_log2 = kPackedTileHeightLog2;
+    file = EncodeUnmatched();
+  }
+  return file;
+}
+
+EncodedFile ImageEncoder::EncodeStored() const {
+  ImageInfo info = MakeInfo(pixels_, options_);
+  const std::vector<ChannelGroup> groups =
+      ChooseChannelGroups(pixels_, options_, /*predicts=*/false);
+  ChooseStoredTiles(options_, groups[0].channels, &info);
+  ValueCoding as_is;
+  as_is.used_bits = info.sample_bits();
+  as_is.offset = info.is_signed() ? 1u << (info.sample_bits() - 1) : 0;
+  return MakeFile(info, groups, as_is, {},
+                  l3::EncodeTiles(pixels_, info, groups, as_is,
+                                  {Coding::kStored, options_.effort, options_.threads}));
+}
+
+Payloads ImageEncoder::EncodeTiles(const ImageInfo& info, const ValueCoding& values,
+                                   uint32_t effort, const std::vector<bool>& left_out) const {
+  return l3::EncodeTiles(pixels_, info, groups_, values,
+                         {options_.coding, effort, options_.threads}, left_out);
+}
+
+EncodedFile ImageEncoder::MakeFile(ImageInfo info, const std::vector<ChannelGroup>& groups,
+                                   const ValueCoding& values,
+                                   const std::vector<uint8_t>& match_chunk,
+                                   Payloads payloads) const {
+  SetValues(values, &info);
+  std::vector<uint8_t> chunks;
+  if (groups.size() > 1) {
+    const std::vector<uint8_t> list = SerializeChannelGroups(groups);
+    AppendChunk(kChunkGroups, {list.data(), list.size()}, &chunks);
+  }
+  if (!values.table.empty()) {
+    const std::vector<uint8_t> table = SerializeValueTable(values.table);
+    AppendChunk(kChunkValueTable, {table.data(), table.size()}, &chunks);
+  }
+  if (!payloads.rans_chunk.empty()) {
+    AppendChunk(kChunkRansModel, {payloads.rans_chunk.data(), payloads.rans_chunk.size()}, &chunks);
+  }
+  if (!match_chunk.empty()) {
+    AppendChunk(kChunkMatchModel, {match_chunk.data(), match_chunk.size()}, &chunks);
+  }
+  if (options_.icc.size != 0) AppendChunk(kChunkIcc, options_.icc, &chunks);
+  if (options_.exif.size != 0) AppendChunk(kChunkExif, options_.exif, &chunks);
+  if (options_.palette.size != 0) AppendChunk(kChunkPalette, options_.palette, &chunks);
+  if (options_.xmp.size != 0) AppendChunk(kChunkXmp, options_.xmp, &chunks);
+  if (options_.metadata.size != 0) AppendChunk(kChunkKeyValues, options_.metadata, &chunks);
+  chunks.insert(chunks.end(), options_.other_chunks.data,
+                options_.other_chunks.data + options_.other_chunks.size);
+  return AssembleFile(info, chunks, payloads.sizes, std::move(payloads.runs));
+}
+
+EncodedFile ImageEncoder::EncodeUnmatched() const {
+  ImageInfo info = info_;
+  ChooseUnmatchedTiles(options_, &info);
+  const auto encode = [&](const ValueCoding& values) {
+    return MakeFile(info, groups_, values, {}, EncodeTiles(info, values, options_.effort));
+  };
+  EncodedFile file = encode(shifted_);
+  const bool few_values = !IsTinyImage(info, options_.effort) ||
+                          (ranked_ && ranked_->table.size() <= file.bytes / kTinyTableShare);
+  if (ranked_ && few_values) {
+    EncodedFile other = encode(*ranked_);
+    // Decoders look each sample up, which takes longer than it saves reading where many channels
+    // share a table that saves little.
+    const uint64_t least_saved = groups_.size() == 1 ? 0 : file.bytes / kTableShare;
+    if (other.bytes + least_saved < file.bytes) file = std::move(other);
+  }
+  return file;
+}
+
+ImageEncoder::MatchedFile ImageEncoder::EncodeMatched() const {
+  if (uint64_t{pixels_.width_px} * pixels_.height_px > kMaxMatchPixels) return {};
+  ImageInfo info = info_;
+  SetValues(shifted_, &info);
+  ChooseMatchTiles(options_, &info);
+  const TileLoader loader(pixels_, info, groups_, shifted_);
+  const uint32_t few_matches = MatchImage::Probe(info, options_.effort, options_.threads, loader);
+  if (few_matches == 0) return {};
+
+  // Which tiles are likely is the same for values and their ranks.
+  std::optional<MatchImage> match;
+  match.emplace(info, few_matches, options_.threads, loader);
+  const std::vector<bool> unlikely = match->Unlikely();
+  if (std::all_of(unlikely.begin(), unlikely.end(), [](bool is) { return is; })) return {};
+  const uint32_t effort = options_.effort < kWideTilesEffort
+                              ? std::min(options_.effort, kMatchComparingEffort)
+                              : options_.effort;
+  const ValueCoding* values = &shifted_;
+  Payloads compared = EncodeTiles(info, shifted_, effort, unlikely);
+  if (ranked_) {
+    Payloads other = EncodeTiles(info, *ranked_, effort, unlikely);
+    if (other.bytes() + SerializeValueTable(ranked_->table).size() < compared.bytes()) {
+      values = &*ranked_;
+      compared = std::move(other);
+      SetValues(*values, &info);
+      match.emplace(info, few_matches, options_.threads,
+                    TileLoader(pixels_, info, groups_, *values));
+    }
+  }
+  MatchedFile matched;
+  const uint64_t least_saved = compared.bytes() / kMinSavedShare;
+  matched.saved_bytes = match->Choose(compared.sizes, least_saved, /*is_tiny=*/false);
+  if (matched.saved_bytes < least_saved) return {};
+  Payloads payloads = EncodeTiles(info, *values, options_.effort, match->chosen());
+  AddMatchTiles(*match, options_.threads, &payloads);
+  matched.file = MakeFile(info, groups_, *values, match->chunk(), std::move(payloads));
+  return matched;
+}
+
+EncodedFile ImageEncoder::EncodeTiny() const {
+  EncodedFile file = EncodeUnmatched();
+  if (!options_.match_tiles || groups_.size() > 1) return file;
+  ImageInfo info = info_;
+  SetValues(shifted_, &info);
+  const TileLoader loader(pixels_, info, groups_, shifted_);
+  const uint32_t few_matches = MatchImage::Probe(info, options_.effort, 1, loader);
+  if (few_matches == 0) return file;
+  MatchImage match(info, few_matches, 1, loader);
+  if (match.Unlikely()[0]) return file;
+  const uint64_t bytes = file.bytes - file.head.size();
+  match.Choose({static_cast<uint32_t>(bytes)}, bytes / kMinSavedShare, /*is_tiny=*/true);
+  if (match.chunk().empty()) return file;
+  Payloads payloads;
+  payloads.sizes.resize(1);
+  payloads.runs.resize(1);
+  AddMatchTiles(match, 1, &payloads);
+  EncodedFile matched = MakeFile(info, groups_, shifted_, match.chunk(), std::move(payloads));
+  return matched.bytes < file.bytes ? std::move(matched) : std::move(file);
+}
+
+}  // namespace l3

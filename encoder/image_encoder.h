@@ -1,0 +1,57 @@
+// Tries codings of a whole image, for the smallest file. Layer: encoder.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "encoder/container_writer.h"
+#include "encoder/encode_options.h"
+#include "encoder/tile_payloads.h"
+#include "encoder/value_coding.h"
+
+namespace l3 {
+
+// Its arguments are valid and outlive it.
+class ImageEncoder {
+ public:
+  ImageEncoder(const PixelView& pixels, const EncodeOptions& options)
+      : pixels_(pixels), options_(options) {}
+
+  // The smallest file with coded tiles, by packed or by rans and match.
+  EncodedFile EncodeCoded();
+  // The file that has all samples as they are.
+  EncodedFile EncodeStored() const;
+
+ private:
+  struct MatchedFile {
+    EncodedFile file;          // empty if match tiles would not pay
+    uint64_t saved_bytes = 0;  // by match tiles, about
+  };
+
+  bool is_tiny() const;
+  // Without match tiles, with or without a value table.
+  EncodedFile EncodeUnmatched() const;
+  // With match tiles, of an image of one group.
+  MatchedFile EncodeMatched() const;
+  // A tiny image of one tile, with rans.
+  EncodedFile EncodeTiny() const;
+
+  // EncodeTiles() with the codings of the options.
+  Payloads EncodeTiles(const ImageInfo& info, const ValueCoding& values, uint32_t effort,
+                       const std::vector<bool>& left_out = {}) const;
+  // `match_chunk` is empty if there are no match tiles.
+  EncodedFile MakeFile(ImageInfo info, const std::vector<ChannelGroup>& groups,
+                       const ValueCoding& values, const std::vector<uint8_t>& match_chunk,
+                       Payloads payloads) const;
+
+  const PixelView& pixels_;
+  const EncodeOptions& options_;
+  // Of coded tiles.
+  ImageInfo info_{};
+  std::vector<ChannelGroup> groups_;
+  ValueCoding shifted_;
+  std::optional<ValueCoding> ranked_;
+};
+
+}  // namespace l3
