@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/parallel.h"
+#include "cpu/border.h"
 
 namespace l3 {
 

@@ -9,6 +9,7 @@
 
 #include "core/color.h"
 #include "core/tile.h"
+#include "cpu/cpu_engine.h"
 #include "cpu/group_part.h"
 #include "cpu/windows_of_tiles.h"
 #include "format/image_view.h"
@@ -16,19 +17,7 @@
 
 namespace l3 {
 
-struct EngineFunctions;
-struct TileJob;
-
-enum class CpuEngine {
-  kAuto,    // the fastest this machine has
-  kScalar,  // the core itself
-  kAvx2,    // with F16C
-  kAvx512,  // with VBMI and VBMI2
-  kNeon,    // all 64-bit ARM processors have it
-};
-
-// Whether this build and this machine can run `engine`.
-bool IsAvailable(CpuEngine engine);
+class ImageTables;
 
 // An image ready to decode, or one of its groups of channels: the validated file and its expanded
 // value table. The encoded bytes must outlive it. Threads may share it.
@@ -72,27 +61,12 @@ class CpuDecoder {
   void StoreParts(const GroupPart* parts, size_t count, uint32_t tile) const;
 
  private:
-  struct Tables;
-
   TileJob MakeJob(uint32_t tile, const ImageOutput& output) const;
-  void RunJobs(TileJob* jobs, uint32_t count) const;
-  Status DecodeLargeTile(uint32_t tile, const PlanList& plans, uint8_t* scratch) const;
+  void DecodeJobs(TileJob* jobs, uint32_t count) const;
 
   ImageView view_;
   const EngineFunctions* engine_;
-  std::shared_ptr<Tables> tables_;
+  std::shared_ptr<ImageTables> tables_;
 };
-
-// The number of the tile that is the i-th of a span, counted row by row.
-inline uint32_t TileOfSpan(const ImageInfo& info, const TileSpan& span, uint32_t i) {
-  return (span.row_begin + i / span.columns()) * info.tile_columns() + span.column_begin +
-         i % span.columns();
-}
-
-// The smallest span with all tiles that the windows of `count` plans touch.
-TileSpan TilesOfWindows(const ImageInfo& info, const OutputPlan* plans, size_t count);
-
-// Writes the border of an output.
-void FillBorder(const OutputPlan& plan);
 
 }  // namespace l3

@@ -1,7 +1,7 @@
 // Rans and match tiles, 32 lanes at a time: the vector operations of NEON for rans_lockstep.inc
 // and match_lockstep.inc, which are the decoders. rans_x86.cc says what each operation does.
 // Layer: cpu.
-#include "cpu/rans_neon.h"
+#include "cpu/cpu_engine.h"
 
 #if defined(__aarch64__)
 
@@ -201,8 +201,8 @@ L3_OP uint32_t Spread(uint32_t lanes, const uint8_t* words, Vector* word) {
 
 }  // namespace
 
-void DecodeRansTilesNeon(const RansImage& image, RansTileJob* jobs, uint32_t count) {
-  DecodeRansTiles(image, jobs, count);
+void DecodeModelTilesNeon(const RansImage& image, RansTileJob* jobs, uint32_t count) {
+  DecodeModelTiles(image, jobs, count);
 }
 
 }  // namespace l3

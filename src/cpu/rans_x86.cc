@@ -1,6 +1,6 @@
 // Rans and match tiles, 32 lanes at a time: the vector operations of AVX2 and AVX-512 for
 // rans_lockstep.inc and match_lockstep.inc, which are the decoders. Layer: cpu.
-#include "cpu/rans_x86.h"
+#include "cpu/cpu_engine.h"
 
 #if defined(__x86_64__)
 
@@ -439,12 +439,12 @@ L3_OP uint32_t KeepStates(uint32_t active, const State* next, const uint8_t* wor
 }  // namespace avx512
 }  // namespace
 
-void DecodeRansTilesAvx2(const RansImage& image, RansTileJob* jobs, uint32_t count) {
-  avx2::DecodeRansTiles(image, jobs, count);
+void DecodeModelTilesAvx2(const RansImage& image, RansTileJob* jobs, uint32_t count) {
+  avx2::DecodeModelTiles(image, jobs, count);
 }
 
-void DecodeRansTilesAvx512(const RansImage& image, RansTileJob* jobs, uint32_t count) {
-  avx512::DecodeRansTiles(image, jobs, count);
+void DecodeModelTilesAvx512(const RansImage& image, RansTileJob* jobs, uint32_t count) {
+  avx512::DecodeModelTiles(image, jobs, count);
 }
 
 }  // namespace l3

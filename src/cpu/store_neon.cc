@@ -1,6 +1,6 @@
 // The vector operations of NEON for store_stage.inc, which is the store stage; store_x86.cc says
 // what each does. Layer: cpu.
-#include "cpu/store_neon.h"
+#include "cpu/cpu_engine.h"
 
 #if defined(__aarch64__)
 

@@ -1,5 +1,5 @@
 // The vector operations of x86-64 for store_stage.inc, which is the store stage. Layer: cpu.
-#include "cpu/store_x86.h"
+#include "cpu/cpu_engine.h"
 
 #if defined(__x86_64__)
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/color.h"
 #include "core/tile.h"
@@ -40,29 +41,20 @@ struct TileJob {
 
 constexpr uint32_t kMaxTileJobs = 4;
 
-// The parts of an engine: they give what PayloadCheck, DecodeTile and DecodeRansTile of the core
-// would; decode_rans does match tiles too, all of its jobs of one coding. The second gets tiles of
-// other codings. The last, for packed tiles that leave as planes, may be null.
-struct TileEngine {
-  uint32_t (*payload_check)(const uint8_t* payload, uint32_t size);
-  Status (*decode_other)(const ImageInfo& info, const SampleMap& map, const TileRect& rect,
-                         const TilePayload& tile, const ImageOutput& output);
-  void (*decode_rans)(const RansImage& image, RansTileJob* jobs, uint32_t count);
-  Status (*decode_planes)(const ImageInfo& info, const SampleMap& map, const TileRect& rect,
-                          const TilePayload& tile, const RowsAhead& ahead,
-                          uint8_t* planes) = nullptr;
-};
-
-// Each of `count` jobs (0 to kMaxTileJobs) gets what DecodeTile would give it, but for those
-// whose status is not kOk, which are left alone.
-inline void DecodeTilesWith(const TileEngine& engine, const ImageInfo& info, const SampleMap& map,
-                            const RansTables* rans, TileJob* jobs, uint32_t count) {
+// Each of `count` jobs (0 to kMaxTileJobs) gets what DecodeTile of the core would give it, but for
+// those whose status is not kOk, which are left alone. The parts of an engine: `kPayloadCheck`;
+// `kDecodeModelTiles` for rans or match tiles, all of its jobs of one coding; `kDecodeSimpleTile`
+// for the other codings; and `kDecodePlanes` for packed tiles that may leave as planes.
+template <auto kPayloadCheck, auto kDecodeSimpleTile, auto kDecodeModelTiles,
+          auto kDecodePlanes = nullptr>
+void DecodeTilesBy(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
+                   TileJob* jobs, uint32_t count) {
   RansTileJob rans_jobs[kMaxTileJobs];
   TileJob* rans_of[kMaxTileJobs];
   uint32_t rans_count = 0;
   for (TileJob* job = jobs; job < jobs + count; ++job) {
     if (job->status != Status::kOk) continue;
-    if (engine.payload_check(job->payload, job->size) != LoadU32(job->payload)) {
+    if (kPayloadCheck(job->payload, job->size) != LoadU32(job->payload)) {
       job->status = Status::kChecksumMismatch;
       continue;
     }
@@ -70,14 +62,15 @@ inline void DecodeTilesWith(const TileEngine& engine, const ImageInfo& info, con
     job->status = ParseTilePayload(info, job->payload, job->size, &tile);
     if (job->status != Status::kOk) continue;
     const TileRect rect = GetTileRect(info, job->tile);
-    if (job->takes_planes && tile.coding == TileCoding::kPacked &&
-        engine.decode_planes != nullptr) {
-      job->status = engine.decode_planes(info, map, rect, tile, job->ahead, job->output.data);
-      job->has_planes = true;
-      continue;
+    if constexpr (!std::is_null_pointer_v<decltype(kDecodePlanes)>) {
+      if (job->takes_planes && tile.coding == TileCoding::kPacked) {
+        job->status = kDecodePlanes(info, map, rect, tile, job->ahead, job->output.data);
+        job->has_planes = true;
+        continue;
+      }
     }
     if (!HasModel(static_cast<uint8_t>(tile.coding))) {
-      job->status = engine.decode_other(info, map, rect, tile, job->output);
+      job->status = kDecodeSimpleTile(info, map, rect, tile, job->output);
       continue;
     }
     if (rans == nullptr) {
@@ -92,7 +85,7 @@ inline void DecodeTilesWith(const TileEngine& engine, const ImageInfo& info, con
   for (uint32_t begin = 0, end = 0; begin < rans_count; begin = end) {
     const TileCoding coding = rans_jobs[begin].tile.coding;
     while (end < rans_count && rans_jobs[end].tile.coding == coding) ++end;
-    engine.decode_rans(image, rans_jobs + begin, end - begin);
+    kDecodeModelTiles(image, rans_jobs + begin, end - begin);
   }
   for (uint32_t k = 0; k < rans_count; ++k) rans_of[k]->status = rans_jobs[k].status;
 }

@@ -1,5 +1,5 @@
 // Tiles 8 values at a time, in the steps of core/tile.h. Layer: cpu.
-#include "cpu/tile_neon.h"
+#include "cpu/cpu_engine.h"
 
 #if defined(__aarch64__)
 
@@ -12,7 +12,6 @@
 #include "core/check.h"
 #include "core/packed.h"
 #include "cpu/neon_planes.h"
-#include "cpu/rans_neon.h"
 
 namespace l3 {
 namespace neon {
@@ -292,8 +291,8 @@ Status DecodePacked(const ImageInfo& info, const SampleMap& map, const TileRect&
   return CheckBodyEnd(tile, pos);
 }
 
-Status DecodeOther(const ImageInfo& info, const SampleMap& map, const TileRect& rect,
-                   const TilePayload& tile, const ImageOutput& output) {
+Status DecodeSimpleTile(const ImageInfo& info, const SampleMap& map, const TileRect& rect,
+                        const TilePayload& tile, const ImageOutput& output) {
   switch (tile.coding) {
     case TileCoding::kConstant: return DecodeConstantTile(info, map, rect, tile, output);
     case TileCoding::kStored: return DecodeStoredTile(info, map, rect, tile, output);
@@ -310,8 +309,8 @@ uint32_t PayloadCheckNeon(const uint8_t* payload, uint32_t size) {
 
 void DecodeTilesNeon(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
                      TileJob* jobs, uint32_t count) {
-  constexpr TileEngine kEngine = {neon::PayloadCheck, neon::DecodeOther, DecodeRansTilesNeon};
-  DecodeTilesWith(kEngine, info, map, rans, jobs, count);
+  DecodeTilesBy<neon::PayloadCheck, neon::DecodeSimpleTile, DecodeModelTilesNeon>(info, map, rans,
+                                                                                  jobs, count);
 }
 
 }  // namespace l3

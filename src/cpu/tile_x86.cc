@@ -1,5 +1,5 @@
 // Tiles 32 bytes at a time, in the steps of core/tile.h. Layer: cpu.
-#include "cpu/tile_x86.h"
+#include "cpu/cpu_engine.h"
 
 #if defined(__x86_64__)
 
@@ -7,7 +7,6 @@
 #include <cstring>
 #include <iterator>
 
-#include "cpu/rans_x86.h"
 #include "cpu/x86_interleave.h"
 #include "cpu/x86_lanes.h"
 #include "cpu/x86_unpack.h"
@@ -414,8 +413,8 @@ L3_AVX2 Status DecodePlanes(const ImageInfo& info, const SampleMap& map, const T
 }
 
 template <UnpackRow<uint8_t>* kUnpackBytes>
-L3_AVX2 Status DecodeOther(const ImageInfo& info, const SampleMap& map, const TileRect& rect,
-                           const TilePayload& tile, const ImageOutput& output) {
+L3_AVX2 Status DecodeSimpleTile(const ImageInfo& info, const SampleMap& map, const TileRect& rect,
+                                const TilePayload& tile, const ImageOutput& output) {
   const bool bytes = info.sample_bits() == 8;
   switch (tile.coding) {
     case TileCoding::kConstant: return DecodeConstant(info, map, rect, tile, output);
@@ -435,16 +434,16 @@ L3_AVX2 uint32_t PayloadCheckAvx2(const uint8_t* payload, uint32_t size) {
 
 void DecodeTilesAvx2(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
                      TileJob* jobs, uint32_t count) {
-  constexpr TileEngine kEngine = {x86::PayloadCheck, x86::DecodeOther<x86::UnpackBytesAvx2>,
-                                  DecodeRansTilesAvx2, x86::DecodePlanes<x86::UnpackBytesAvx2>};
-  DecodeTilesWith(kEngine, info, map, rans, jobs, count);
+  DecodeTilesBy<x86::PayloadCheck, x86::DecodeSimpleTile<x86::UnpackBytesAvx2>,
+                DecodeModelTilesAvx2, x86::DecodePlanes<x86::UnpackBytesAvx2>>(info, map, rans,
+                                                                               jobs, count);
 }
 
 void DecodeTilesAvx512(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
                        TileJob* jobs, uint32_t count) {
-  constexpr TileEngine kEngine = {x86::PayloadCheck, x86::DecodeOther<x86::UnpackBytesAvx512>,
-                                  DecodeRansTilesAvx512, x86::DecodePlanes<x86::UnpackBytesAvx512>};
-  DecodeTilesWith(kEngine, info, map, rans, jobs, count);
+  DecodeTilesBy<x86::PayloadCheck, x86::DecodeSimpleTile<x86::UnpackBytesAvx512>,
+                DecodeModelTilesAvx512, x86::DecodePlanes<x86::UnpackBytesAvx512>>(info, map, rans,
+                                                                                   jobs, count);
 }
 
 }  // namespace l3

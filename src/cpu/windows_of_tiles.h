@@ -12,6 +12,26 @@
 
 namespace l3 {
 
+// The number of the tile that is the i-th of a span, counted row by row.
+inline uint32_t TileOfSpan(const ImageInfo& info, const TileSpan& span, uint32_t i) {
+  return (span.row_begin + i / span.columns()) * info.tile_columns() + span.column_begin +
+         i % span.columns();
+}
+
+// The smallest span with all tiles that the windows of `count` plans touch.
+inline TileSpan TilesOfWindows(const ImageInfo& info, const OutputPlan* plans, size_t count) {
+  TileSpan all = {0, 0, 0, 0};
+  for (const OutputPlan* plan = plans; plan < plans + count; ++plan) {
+    const TileSpan tiles = TilesOfWindow(info, plan->window);
+    if (tiles.tile_count() == 0) continue;
+    if (all.tile_count() == 0) all = tiles;
+    all = {std::min(all.column_begin, tiles.column_begin),
+           std::max(all.column_end, tiles.column_end), std::min(all.row_begin, tiles.row_begin),
+           std::max(all.row_end, tiles.row_end)};
+  }
+  return all;
+}
+
 using PlanList = std::vector<const OutputPlan*>;
 
 // Which of some plans' windows touch rows, or columns, that are asked for in their order.

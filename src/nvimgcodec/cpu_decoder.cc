@@ -1,5 +1,6 @@
 #include "nvimgcodec/cpu_decoder.h"
 
+#include "cpu/border.h"
 #include "cpu/cpu_decoder.h"
 #include "nvimgcodec/image_job.h"
 

@@ -25,8 +25,9 @@
 #include <vector>
 
 #include "base/parallel.h"
+#include "cpu/border.h"
 #include "cpu/cpu_decoder.h"
-#include "cpu/tile_x86.h"
+#include "cpu/cpu_engine.h"
 #include "cuda/emulation/emulated_decoder.h"
 #include "cuda/emulation/emulated_device.h"
 #include "cuda/engine/batch_decoder.h"

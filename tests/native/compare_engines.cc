@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "cpu/border.h"
 #include "cpu/cpu_decoder.h"
 #include "cuda/engine/batch_decoder.h"
 #include "cuda/engine/encoded_cache.h"

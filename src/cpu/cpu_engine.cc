@@ -1,0 +1,71 @@
+#include "cpu/cpu_engine.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace l3 {
+namespace {
+
+void DecodeTilesByCore(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
+                       TileJob* jobs, uint32_t count) {
+  for (TileJob* job = jobs; job < jobs + count; ++job) {
+    if (job->status != Status::kOk) continue;
+    job->status = DecodeTile(info, map, rans, job->tile, job->payload, job->size, job->output);
+  }
+}
+
+#if defined(__x86_64__)
+// Clang 14 does not know it by name. Asked once: a virtual machine answers slowly.
+bool HasF16c() {
+  static const bool has_f16c = [] {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  }();
+  return has_f16c;
+}
+#endif
+
+uint32_t PayloadCheckByCore(const uint8_t* payload, uint32_t size) {
+  return PayloadCheck(payload, size);
+}
+
+// The core leaves no planes.
+void StoreGroupsByCore(const GroupPart* groups, size_t count, const TileRect& rect) {
+  for (const GroupPart* group = groups; group < groups + count; ++group) {
+    const DecodedSamples& samples = group->samples;  // nobody writes through it
+    StoreRect(*group->info, group->plan, rect,
+              {const_cast<uint8_t*>(samples.data), samples.row_bytes});
+  }
+}
+
+}  // namespace
+
+const EngineFunctions* FindEngine(CpuEngine engine) {
+  static constexpr EngineFunctions kCore = {DecodeTilesByCore, PayloadCheckByCore, StoreRect,
+                                            StoreGroupsByCore};
+  const bool any = engine == CpuEngine::kAuto;
+#if defined(__x86_64__)
+  static constexpr EngineFunctions kWithAvx2 = {DecodeTilesAvx2, PayloadCheckAvx2, StoreRectAvx2,
+                                                StoreGroupsAvx2};
+  static constexpr EngineFunctions kWithAvx512 = {DecodeTilesAvx512, PayloadCheckAvx2,
+                                                  StoreRectAvx2, StoreGroupsAvx2};
+  const bool has_avx2 =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt") && HasF16c();
+  const bool has_avx512 =
+      has_avx2 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2");
+  if (has_avx512 && (any || engine == CpuEngine::kAvx512)) return &kWithAvx512;
+  if (has_avx2 && (any || engine == CpuEngine::kAvx2)) return &kWithAvx2;
+#endif
+#if defined(__aarch64__)
+  static constexpr EngineFunctions kWithNeon = {DecodeTilesNeon, PayloadCheckNeon, StoreRectNeon,
+                                                StoreGroupsNeon};
+  if (any || engine == CpuEngine::kNeon) return &kWithNeon;
+#endif
+  return any || engine == CpuEngine::kScalar ? &kCore : nullptr;
+}
+
+bool IsAvailable(CpuEngine engine) { return FindEngine(engine) != nullptr; }
+
+}  // namespace l3

@@ -1,0 +1,40 @@
+// The tables that the tiles of an image share. Layer: cpu.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "core/color.h"
+#include "core/rans.h"
+#include "format/image_view.h"
+
+namespace l3 {
+
+// Threads and the channel groups of an image may share it.
+class ImageTables {
+ public:
+  // Expands the value table, if there is one.
+  explicit ImageTables(const ImageView& view);
+
+  const SampleMap& map() const { return map_; }
+  // False if the value table changed after ParseImage() had validated it.
+  bool is_sound() const { return is_sound_; }
+  // Makes the tables of rans and match tiles in the first call. Null if the model changed after
+  // ParseImage() had validated it.
+  const RansTables* GetRans(const ImageView& view);
+
+ private:
+  void MakeRans(const ImageView& view);
+  void FindPixels(const ImageInfo& info);
+
+  std::unique_ptr<uint16_t[]> values_;
+  SampleMap map_;
+  bool is_sound_ = true;
+  std::once_flag once_;
+  std::unique_ptr<RansTables> rans_;
+  std::unique_ptr<uint64_t[]> colors_;  // of match tiles
+  std::unique_ptr<uint64_t[]> pixels_;  // the colours as samples
+};
+
+}  // namespace l3
