@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -143,7 +144,7 @@ def test_32_bits_conform(tmp_path: Path) -> None:
     if not _can_compile("g++", "-m32", "-isystem", include, "-fsanitize=address,undefined"):
         pytest.skip("g++ -m32 is not installed with its libraries, as in g++-12-multilib")
     decoder = _make("build/i686/l3_decode_file")
-    command = [sys.executable, "tools/conformance.py", "tests"]
+    command = [sys.executable, "tools/conformance.py", str(_some_files(tmp_path))]
     command += ["--decoder", f"{decoder} {{input}} {{output}}", "--timeout", "600"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
@@ -158,12 +159,23 @@ def test_32_bits_conform(tmp_path: Path) -> None:
     assert result.returncode == OUTPUT_TOO_SMALL, result.stderr
 
 
+def _some_files(folder: Path) -> Path:
+    """A third of the conformance files: a sanitizer takes long to start."""
+    manifest = json.loads((ROOT / "tests/conformance.json").read_text())
+    manifest["files"] = manifest["files"][::3]
+    for entry in manifest["files"]:
+        (folder / entry["file"]).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "tests" / entry["file"], folder / entry["file"])
+    (folder / "conformance.json").write_text(json.dumps(manifest))
+    return folder
+
+
 def _check_mutants(decoder: Path, folder: Path) -> None:
     """Golden files with a byte changed or cut short are treated as this process treats them."""
     file, output = folder / "mutant.l3", folder / "mutant"
     golden = sorted((ROOT / "tests/golden/v1").glob("*.l3"))
     numbers = random.Random(5)
-    for _ in range(150):
+    for _ in range(60):
         data = bytearray(numbers.choice(golden).read_bytes())
         at = numbers.randrange(len(data))
         if numbers.random() < 0.8:

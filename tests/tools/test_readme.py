@@ -123,6 +123,7 @@ def test_type_checkers_accept_the_walk(tmp_path: Path) -> None:
     """As pyright does, mypy refuses names that DALI does not export."""
     (tmp_path / "walk.py").write_text(_blocks("python")[0])
     command = [sys.executable, "-m", "mypy", "--follow-imports=silent", "--check-untyped-defs"]
+    command.append(f"--cache-dir={ROOT / 'build/mypy'}")
     done = subprocess.run(
         [*command, "--no-implicit-reexport", "walk.py"],
         cwd=tmp_path, capture_output=True, text=True,
