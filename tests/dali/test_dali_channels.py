@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dali_tools import Array, as_sample, assert_same, decode, run
+from dali_tools import Array, as_sample, assert_same, call, decode, run
 from nvidia.dali import fn, types
 
 import l3dali
@@ -53,11 +53,7 @@ def test_chosen_channels_of_few(device: str) -> None:
 def test_types_and_windows(device: str) -> None:
     images, encoded = make_bands(SHAPES[:3])
     crop = {"crop": (20, 20), "crop_pos_x": 1.0, "crop_pos_y": 0}
-    (got,) = run(
-        lambda l3: fn.l3.decode_crop(l3, device=device, dtype=types.UINT8, **crop),
-        device,
-        {"l3": encoded},
-    )
+    (got,) = call("decode_crop", encoded, device, dtype=types.UINT8, **crop)
     for image, ours in zip(images, got, strict=True):
         left = image.shape[1] - 20
         part = image[:20, left : left + 20].astype(np.float32) * np.float32(np.float32(255) / 65535)
@@ -75,21 +71,18 @@ def test_normalized(device: str, layout: str, channels: list[int] | None) -> Non
     std = [10.0 + c for c in range(count)]
     fill = [float(c) for c in range(count)]
     options = {} if channels is None else {"channels": channels}
-    (got,) = run(
-        lambda l3: fn.l3.decode_crop_mirror_normalize(
-            l3,
-            device=device,
-            crop=(36, 60),
-            mirror=1,
-            mean=mean,
-            std=std,
-            output_layout=layout,
-            out_of_bounds_policy="pad",
-            fill_values=fill,
-            **options,
-        ),
+    (got,) = call(
+        "decode_crop_mirror_normalize",
+        encoded,
         device,
-        {"l3": encoded},
+        crop=(36, 60),
+        mirror=1,
+        mean=mean,
+        std=std,
+        output_layout=layout,
+        out_of_bounds_policy="pad",
+        fill_values=fill,
+        **options,
     )
     for image, ours in zip(images, got, strict=True):
         chosen = image if channels is None else image[..., channels]
@@ -109,13 +102,7 @@ def test_normalized(device: str, layout: str, channels: list[int] | None) -> Non
 
 def test_many_windows(device: str) -> None:
     images, encoded = make_bands([(40, 70, 13)])
-    (got,) = run(
-        lambda l3: fn.l3.decode_windows(
-            l3, device=device, window=(9, 8), stride=(9, 8), channels=[7, 1]
-        ),
-        device,
-        {"l3": encoded},
-    )
+    (got,) = call("decode_windows", encoded, device, window=(9, 8), stride=(9, 8), channels=[7, 1])
     windows = [
         images[0][y : y + 9, x : x + 8, [7, 1]] for y in range(0, 32, 9) for x in range(0, 63, 8)
     ]
@@ -124,7 +111,7 @@ def test_many_windows(device: str) -> None:
 
 def test_peek_shape() -> None:
     _, encoded = make_bands(SHAPES)
-    (got,) = run(lambda l3: fn.l3.peek_shape(l3), "cpu", {"l3": encoded})
+    (got,) = call("peek_shape", encoded, "cpu")
     assert [tuple(shape.tolist()) for shape in got] == SHAPES
 
 

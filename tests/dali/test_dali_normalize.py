@@ -12,6 +12,7 @@ from dali_tools import (
     Array,
     Pair,
     assert_same,
+    call,
     files,
     make_image,
     make_pair,
@@ -170,21 +171,17 @@ def test_colours_in_several_types(device: str) -> None:
 
 
 def test_ycbcr_is_refused(device: str) -> None:
-    def define(l3: Any) -> Any:
-        return fn.l3.decode_crop_mirror_normalize(l3, device=device, output_type=types.YCbCr)
-
+    samples = [make_pairs(57, 1)[0].l3]
     with pytest.raises(RuntimeError, match=r"decode to YCbCr with decode_crop, then"):
-        run(define, device, {"l3": [make_pairs(57, 1)[0].l3]})
+        call("decode_crop_mirror_normalize", samples, device, output_type=types.YCbCr)
 
 
 @pytest.mark.parametrize("channels", [1, 2, 4])
 def test_three_values_for_other_channels(device: str, channels: int) -> None:
-    def define(l3: Any) -> Any:
-        return fn.l3.decode_crop_mirror_normalize(l3, device=device, mean=[1.0, 2.0, 3.0])
-
+    samples = [make_pairs(57, 1, channels=[channels])[0].l3]
     remedy = rf"sample 0 has {channels} channels\. `output_type=types\.RGB` makes three\."
     with pytest.raises(RuntimeError, match=remedy):
-        run(define, device, {"l3": [make_pairs(57, 1, channels=[channels])[0].l3]})
+        call("decode_crop_mirror_normalize", samples, device, mean=[1.0, 2.0, 3.0])
 
 
 @pytest.mark.parametrize("policy", ["pad", "trim_to_shape"])

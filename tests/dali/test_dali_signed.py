@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dali_tools import Array, as_sample, assert_same, decode, run
+from dali_tools import Array, as_sample, assert_same, call, decode, run
 from nvidia.dali import fn, types
 from output_plans import convert
 
@@ -136,10 +136,8 @@ def test_many_windows_keep_the_numbers(device: str, dtype: str, target: str | No
     arrays = images(dtype, 1)
     kind = {} if target is None else {"dtype": DTYPES[target], "fill_range": False}
 
-    def define(l3: Any) -> Any:
-        return fn.l3.decode_windows(l3, device=device, window=(5, 9), stride=(7, 11), **kind)
-
-    (windows,) = run(define, device, {"l3": samples(arrays)})
+    grid: dict[str, Any] = {"window": (5, 9), "stride": (7, 11)}
+    (windows,) = call("decode_windows", samples(arrays), device, **grid, **kind)
     for of_image, image in zip(windows, arrays, strict=True):
         expected = image if target is None else convert(image.astype(np.float32), kind_of(target))
         places = [
@@ -167,10 +165,8 @@ def test_most_images_choose_the_type(device: str) -> None:
     dtypes = ("uint8", "int16", "int8", "int16", "uint16")
     arrays = [np.full((4, 5, 1), 7, dtype) for dtype in dtypes]
 
-    def define(l3: Any) -> Any:
-        return fn.l3.decode(l3, device=device, on_error="zero", return_status=True)
-
-    decoded, statuses = run(define, device, {"l3": samples(arrays)})
+    zeros: dict[str, Any] = {"on_error": "zero", "return_status": True}
+    decoded, statuses = call("decode", samples(arrays), device, **zeros)
     assert {image.dtype.name for image in decoded} == {"int16"}
     assert [int(image.max()) for image in decoded] == [0, 7, 0, 7, 0]
     assert [int(status) for status in statuses] == [9, 0, 9, 0, 9]

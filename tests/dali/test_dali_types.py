@@ -12,6 +12,7 @@ from dali_tools import (
     Pair,
     as_sample,
     assert_same,
+    call,
     decode,
     exif_of,
     files,
@@ -83,7 +84,7 @@ def both(pairs: list[Pair], device: str, **fixed: Any) -> tuple[list[Array], lis
 
 def peek(samples: list[Array], **arguments: Any) -> list[Array]:
     """What `fn.l3.peek_shape` gives."""
-    return run(lambda l3: fn.l3.peek_shape(l3, **arguments), "cpu", {"l3": samples})[0]
+    return call("peek_shape", samples, "cpu", **arguments)[0]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

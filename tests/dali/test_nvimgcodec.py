@@ -19,6 +19,7 @@ from dali_tools import (
     as_sample,
     assert_same,
     assert_same_but_for_rounding,
+    call,
     exif_of,
     files,
     make_image,
@@ -321,9 +322,7 @@ def test_regions(codec: Codec, orientation: int | None, orient: bool) -> None:
     exif = None if orientation is None else exif_of(orientation)
     data = l3dali.encode(make_image(rng, (70, 90, 3)), tile=(8, 32), exif=exif)
     whole = codec.decode(data, orient=orient)
-    (expected,) = run(
-        lambda l3: fn.l3.decode(l3, adjust_orientation=orient), "cpu", {"l3": [as_sample(data)]}
-    )
+    (expected,) = call("decode", [as_sample(data)], "cpu", adjust_orientation=orient)
     np.testing.assert_array_equal(whole, expected[0])
     height, width, _ = whole.shape
     for _ in range(20):
