@@ -103,7 +103,8 @@ class Commands(SphinxDirective):  # type: ignore[misc]
         actions = make_parser()._actions
         (commands,) = (a for a in actions if isinstance(a, argparse._SubParsersAction))
         for name, command in commands.choices.items():
-            text = command.format_help().partition("\nexit codes:")[0]  # cli.md has them
+            text = command.format_help().partition("\n\n")[2]  # what follows the usage
+            text = text.partition("\nexit codes:")[0]  # cli.md has them
             sections.append(nodes.section("", nodes.title(text=f"l3 {name}"), ids=[f"l3-{name}"]))
             sections[-1] += nodes.literal_block(text, text, language="text")
         return sections
