@@ -36,7 +36,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 root_doc = "README"
-include_patterns = ["*.md", "docs/**", "benchmarks/results/**", "tests/fuzz/README.md"]
+include_patterns = ["*.md", "docs/**", "benchmarks/results/**", "tests/*/README.md"]
 myst_heading_anchors = 4
 myst_ref_domains = ["std"]  # a link to a file is none to a name of Python
 default_role = "py:obj"
