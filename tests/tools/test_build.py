@@ -215,10 +215,9 @@ target_link_libraries(program PRIVATE L3::l3)
 add_executable(program_static main.c)
 target_link_libraries(program_static PRIVATE L3::l3_static)
 """)
-    command = [cmake, "-S", tmp_path, "-B", tmp_path / "build"]
-    done = subprocess.run(
-        [*command, "-DCMAKE_DISABLE_FIND_PACKAGE_Python=ON"], capture_output=True, text=True
-    )
+    command: list[str | Path] = [cmake, "-S", tmp_path, "-B", tmp_path / "build"]
+    command += ["-DCMAKE_DISABLE_FIND_PACKAGE_Python=ON"]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
