@@ -17,6 +17,7 @@
 #include "files/file_handle.h"
 #include "op/decode_times.h"
 #include "op/failures.h"
+#include "output/payload_ranges.h"
 #include "output/window_job.h"
 
 #if L3_HAVE_CUDA
@@ -107,7 +108,7 @@ class MixedBackend {
     if (cache_ != nullptr && !source.empty()) {
       // A reader that skips a file gives no byte of it, or one.
       const bool is_skipped = skip_list_ != nullptr && size <= 1 && skip_list_->IsCached(source);
-      *cached = is_skipped ? cache_->FindUnread(source) : cache_->Find(source, file, size);
+      *cached = is_skipped ? cache_->FindUnread(source) : cache_->Find(source, file, size, size);
       DALI_ENFORCE(*cached != nullptr || !is_skipped,
                    dali::make_string("The reader skipped ", Printable(source),
                                      " as it is cached, but not in the cache of this operator: "
@@ -119,9 +120,14 @@ class MixedBackend {
     return Status::kOk;
   }
 
-  // The same of a handle.
-  static Status Read(const std::string&, const FileHandle&, ImageView*, const CachedImage**) {
-    DALI_FAIL("device=\"mixed\" does not read lazy handles yet: use lazy=False.");
+  // The same of a handle. Of a file that is in the cache nothing is read.
+  Status Read(const std::string& source, const FileHandle& handle, ImageView* view,
+              const CachedImage** cached) {
+    const bool looks = cache_ != nullptr && !source.empty();
+    *cached = looks ? cache_->Find(source, handle.head, handle.head_bytes, handle.bytes) : nullptr;
+    if (*cached == nullptr) return ParseHandle(handle, view);
+    *view = (*cached)->view;
+    return Status::kOk;
   }
 
   // Decodes all jobs, those behind a bad one too: of these samples of the batch. Returns a result
@@ -134,9 +140,11 @@ class MixedBackend {
       WindowJob& job = (*jobs)[i];
       const std::string& source = input.GetMeta(samples[i]).GetSourceInfo();
       const bool keep = cache_ != nullptr && job.cached == nullptr && !source.empty() &&
-                        job.plan_count != 0 && cache_->Wants(source, *job.view, this);
+                        job.plan_count != 0 && NeedsAll(job) &&
+                        cache_->Wants(source, *job.view, this);
       if (keep) job.cache_key = &source;
-      job.is_pinned = input.is_pinned();  // as DALI has the inputs of mixed operators
+      // As DALI has the inputs of mixed operators.
+      job.is_pinned = input.is_pinned() && job.reader == nullptr;
     }
     const std::vector<DecodeResult> of_windows = decoder_.Decode(
         *jobs, ws.stream(),
@@ -163,6 +171,13 @@ class MixedBackend {
  private:
   static std::unique_ptr<GpuDevice> MakeDevice(int device_id) {
     return std::unique_ptr<GpuDevice>(L3MakeCudaDevice(device_id, new DaliAllocator));
+  }
+
+  // Whether a handle's file is read as a whole for a job. Only then it can be kept.
+  static bool NeedsAll(const WindowJob& job) {
+    if (job.reader == nullptr) return true;
+    const std::vector<ByteRange> ranges = FindPayloadRanges(job, 0);
+    return ranges.size() == 1 && ranges[0].end == FileBytes(*job.view);
   }
 
   // Names what this batch had cached to readers that skip such files: they ask DALI's own cache,

@@ -4,6 +4,7 @@
 //   l3_batch_test --list   names the tests
 //   l3_batch_test NAME     runs one; exits with 1 and says where it failed
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <new>
@@ -33,6 +36,7 @@
 #include "cuda/engine/batch_decoder.h"
 #include "cuda/engine/encoded_cache.h"
 #include "encoder/encoder.h"
+#include "files/file_handle.h"
 #include "format/image_view.h"
 #include "windowed_image.h"
 
@@ -235,7 +239,8 @@ std::vector<WindowedImage> MakeCachedImages(const Pictures& batch, const Outputs
   std::vector<WindowedImage> images = MakeImages(batch, outputs);
   for (size_t i = 0; i < batch.size(); ++i) {
     const Picture& picture = *batch[i];
-    images[i].cached = cache->Find(picture.name, picture.file.data(), picture.file.size());
+    images[i].cached =
+        cache->Find(picture.name, picture.file.data(), picture.file.size(), picture.file.size());
     if (images[i].cached != nullptr) {
       images[i].view = images[i].cached->view;
     } else if (cache->Wants(picture.name, picture.view)) {
@@ -436,6 +441,173 @@ void WindowsOfOneFile() {
         }
       }
     }
+  }
+}
+
+// The images of a batch in files, and handles of them.
+class StoredFiles {
+ public:
+  explicit StoredFiles(const Pictures& batch) {
+    CHECK(mkdtemp(folder_) != nullptr);
+    for (size_t i = 0; i < batch.size(); ++i) {
+      File& file = files_.emplace_back();
+      file.path = std::string(folder_) + "/" + std::to_string(i);
+      Write(i, Bytes(i, 0xEE), batch[i]->file);  // behind other bytes, as in a tar
+      CHECK(LookAt(file.path.c_str(), &file.handle.identity).empty());
+      const ImageView& view = batch[i]->view;
+      file.head.assign(view.payloads - PayloadsOffset(view), view.payloads);
+      file.handle = {file.path.c_str(),     file.handle.identity, i,
+                     batch[i]->file.size(), file.head.data(),     file.head.size()};
+      CHECK(ParseHandle(file.handle, &file.view) == Status::kOk);
+    }
+  }
+  StoredFiles(const StoredFiles&) = delete;
+  ~StoredFiles() {
+    Remove();
+    rmdir(folder_);
+  }
+
+  void Write(size_t i, const Bytes& before, const Bytes& file) {
+    std::ofstream stream(files_[i].path, std::ios::binary);
+    for (const Bytes* bytes : {&before, &file}) {
+      stream.write(reinterpret_cast<const char*>(bytes->data()),
+                   static_cast<std::streamsize>(bytes->size()));
+    }
+  }
+  void Remove() {
+    for (const File& file : files_) unlink(file.path.c_str());
+  }
+  const FileHandle& handle(size_t i) const { return files_[i].handle; }
+
+  // Images that read from the files, and their readers.
+  std::vector<WindowedImage> Open(std::vector<WindowedImage> images) {
+    readers_.clear();
+    for (size_t i = 0; i < images.size(); ++i) {
+      images[i].view = files_[i].view;
+      images[i].reader = &readers_.emplace_back(files_[i].handle);
+    }
+    return images;
+  }
+  PayloadReader& reader(size_t i) { return readers_[i]; }
+
+ private:
+  struct File {
+    std::string path;
+    Bytes head;
+    FileHandle handle;
+    ImageView view;
+  };
+  char folder_[32] = "/tmp/l3_batch_test.XXXXXX";
+  std::deque<File> files_;
+  std::deque<PayloadReader> readers_;
+};
+
+// Tiles of files are read, no others, in one launch or several, by a process with few descriptors.
+void TilesOfFilesAreRead() {
+  Pictures batch = MakeMixedBatch(3);
+  for (auto& picture : MakeOneOfEachMode()) batch.push_back(std::move(picture));
+  for (uint32_t i = 0; i < 30; ++i) {
+    batch.push_back(MakePicture({150, 140, 1, 8, Coding::kPacked, 5}, 40 + i));
+  }
+  StoredFiles files(batch);
+  rlimit before;
+  CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit few = before;
+  few.rlim_cur = 12;
+  for (const Pace pace : kPaces) {
+    for (const UploadPolicy& upload : {kOnePart, kSmallParts, UploadPolicy{20000, 1}}) {
+      EmulatedGpu gpu;
+      const auto stream = gpu.MakeStream(pace);
+      const Outputs outputs(&gpu, batch);
+      BatchDecoder decoder(gpu.MakeDevice(pace), nullptr, upload);
+      const auto decode = [&](const std::vector<WindowedImage>& images) {
+        CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+        const auto results = decoder.Decode(JobsOf(images), stream.get(), kOnTwoThreads);
+        CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+        return results;
+      };
+      std::vector<WindowedImage> images = files.Open(MakeImages(batch, outputs));
+      images[2].view = batch[2]->view;  // a file in memory among them
+      images[2].reader = nullptr;
+      CHECK(AllOk(decode(images)) && outputs.AreRight(batch));
+      CHECK((gpu.launches() > 8) == (upload.part_bytes != kOnePart.part_bytes));
+
+      const uint64_t whole = gpu.uploaded_bytes();
+      for (size_t i : {7, 8}) {
+        images[i].plans[0].window = {270, 150, 30, 50};
+        images[i].plans[0].y_stride_bytes = 90;
+      }
+      images.erase(images.begin() + 9, images.end());
+      images.erase(images.begin(), images.begin() + 7);
+      CHECK(AllOk(decode(images)));
+      CHECK(gpu.uploaded_bytes() - whole < batch[7]->file.size() / 2);
+      for (const size_t i : {7, 8}) {
+        const Bytes rows = outputs.Read(i, 90 * 50);
+        for (size_t y = 0; y < 50; ++y) {
+          const uint8_t* expected = batch[i]->samples.data() + 3 * (300 * (150 + y) + 270);
+          CHECK(std::memcmp(rows.data() + 90 * y, expected, 90) == 0);
+        }
+      }
+    }
+  }
+}
+
+// A file that changed since it was listed, or ends early, or is gone, costs its image alone.
+void FilesThatChange() {
+  const Pictures batch = MakeMixedBatch(3);
+  EmulatedGpu gpu;
+  const auto stream = gpu.MakeStream(Pace::kLazy);
+  const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
+  BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache, kSmallParts);
+  StoredFiles files(batch);
+  for (const bool is_bad : {false, true}) {
+    const Outputs outputs(&gpu, batch);
+    std::vector<WindowedImage> images = files.Open(MakeImages(batch, outputs));
+    images[1].cache_key = &batch[1]->name;
+    if (is_bad) {
+      files.Write(1, {0xEE}, Bytes(batch[1]->file.size()));
+      files.Write(4, {}, {});
+      unlink(files.handle(6).path);
+      images[1].cache_key = &batch[2]->name;
+    }
+    const auto results = decoder.Decode(JobsOf(images), stream.get(), kOnTwoThreads);
+    for (const size_t i : {0, 1, 2, 3, 4, 5, 6}) {
+      const bool is_lost = is_bad && (i == 1 || i == 4 || i == 6);
+      CHECK(results[i].status == (is_lost ? Status::kTruncated : Status::kOk));
+      CHECK((files.reader(i).error().find(files.handle(i).path) == 0) == is_lost);
+      CHECK(is_lost || outputs.Read(i, batch[i]->samples.size()) == batch[i]->samples);
+    }
+  }
+  CHECK(cache->statistics().entries == 1 && cache->Peek(batch[1]->name) != nullptr);
+}
+
+// An image in the cache is decoded without its file, which the handle's head is compared with.
+void CacheServesHandles() {
+  const Pictures batch = MakeMixedBatch(4);
+  EmulatedGpu gpu;
+  const auto stream = gpu.MakeStream(Pace::kLazy);
+  const auto cache = MakeCache(&gpu, {1 << 20, CachePolicy::kThreshold, 0});
+  BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), cache);
+  StoredFiles files(batch);
+  const auto find = [&](size_t i, size_t head_bytes) {
+    const FileHandle& handle = files.handle(i);
+    return cache->Find(batch[i]->name, handle.head, head_bytes, handle.bytes);
+  };
+  for (const bool is_cached : {false, true}) {
+    const Outputs outputs(&gpu, batch);
+    std::vector<WindowedImage> images = files.Open(MakeImages(batch, outputs));
+    for (size_t i = 0; i < batch.size(); ++i) {
+      images[i].cached = find(i, files.handle(i).head_bytes);
+      CHECK((images[i].cached != nullptr) == is_cached);
+      CHECK(find(i, 0) == nullptr);
+      if (!is_cached) images[i].cache_key = &batch[i]->name;
+      if (is_cached) images[i].view = images[i].cached->view;
+      const Bytes& file = batch[i]->file;
+      CHECK((cache->Find(batch[i]->name, file.data(), file.size(), file.size()) != nullptr) ==
+            is_cached);
+    }
+    CHECK(AllOk(decoder.Decode(JobsOf(images), stream.get())) && outputs.AreRight(batch));
+    files.Remove();
   }
 }
 
@@ -1085,8 +1257,8 @@ void CacheHitsLeavePayloadsAlone() {
   for (size_t i = 0; i < batch.size(); ++i) {
     files.push_back(std::make_unique<GuardedFile>(*batch[i]));
     forbidden += files.back()->ForbidPayloads();
-    const CachedImage* cached =
-        cache->Find(batch[i]->name, files.back()->data(), batch[i]->file.size());
+    const CachedImage* cached = cache->Find(batch[i]->name, files.back()->data(),
+                                            batch[i]->file.size(), batch[i]->file.size());
     CHECK(cached != nullptr);
     images.push_back({cached->view, {WholeImagePlan(cached->view.info, second.data(i))}, cached});
   }
@@ -1191,12 +1363,12 @@ void CacheNoticesChangedFiles() {
   CHECK(AllOk(decoder.Wait()) && new_outputs.AreRight(changed));
 
   const Bytes& file = batch[0]->file;
-  CHECK(cache->Find("0.l3", file.data(), file.size()) != nullptr);
-  CHECK(cache->Find("0.l3", file.data(), file.size() - 1) == nullptr);
-  CHECK(cache->Find("0.l3", file.data(), 10) == nullptr);
-  CHECK(cache->Find("0.l3", nullptr, 0) == nullptr);
-  CHECK(cache->Find("3.l3", file.data(), file.size()) == nullptr);
-  CHECK(cache->Find("3.l3", nullptr, 0) == nullptr);
+  CHECK(cache->Find("0.l3", file.data(), file.size(), file.size()) != nullptr);
+  CHECK(cache->Find("0.l3", file.data(), file.size() - 1, file.size() - 1) == nullptr);
+  CHECK(cache->Find("0.l3", file.data(), 10, 10) == nullptr);
+  CHECK(cache->Find("0.l3", nullptr, 0, 0) == nullptr);
+  CHECK(cache->Find("3.l3", file.data(), file.size(), file.size()) == nullptr);
+  CHECK(cache->Find("3.l3", nullptr, 0, 0) == nullptr);
 }
 
 // A file that was damaged when it was read, also where no window looked, is not kept; once it is
@@ -1330,7 +1502,8 @@ void CacheKeepsTheLargest() {
   }
   for (size_t i = 0; i < batch.size(); ++i) {
     const Picture& picture = *batch[by_size[i]];
-    const auto* found = cache->Find(picture.name, picture.file.data(), picture.file.size());
+    const auto* found =
+        cache->Find(picture.name, picture.file.data(), picture.file.size(), picture.file.size());
     CHECK((found != nullptr) == (i < 3));
   }
 }
@@ -1481,6 +1654,7 @@ const std::map<std::string, void (*)()> kTests = {
     {"cache_keeps_the_largest", CacheKeepsTheLargest},
     {"cache_notices_changed_files", CacheNoticesChangedFiles},
     {"cache_serves_any_window", CacheServesAnyWindow},
+    {"cache_serves_handles", CacheServesHandles},
     {"cache_serves_nothing_before_it_is_there", CacheServesNothingBeforeItIsThere},
     {"cache_serves_unread_files", CacheServesUnreadFiles},
     {"cache_stays_in_its_memory", CacheStaysInItsMemory},
@@ -1490,6 +1664,7 @@ const std::map<std::string, void (*)()> kTests = {
     {"decoders_on_threads", DecodersOnThreads},
     {"destruction_waits_for_its_own_work", DestructionWaitsForItsOwnWork},
     {"failed_staging", FailedStaging},
+    {"files_that_change", FilesThatChange},
     {"few_tiles_in_teams", FewTilesInTeams},
     {"growing_in_flight", GrowingInFlight},
     {"hundred_megapixels", HundredMegapixels},
@@ -1506,6 +1681,7 @@ const std::map<std::string, void (*)()> kTests = {
     {"steady_state_allocates_nothing", SteadyStateAllocatesNothing},
     {"threads_do_without_memory", ThreadsDoWithoutMemory},
     {"threads_run_each_task_once", ThreadsRunEachTaskOnce},
+    {"tiles_of_files_are_read", TilesOfFilesAreRead},
     {"uploads_in_chunks", UploadsInChunks},
     {"value_table_changes_while_staged", ValueTableChangesWhileStaged},
     {"windows_of_one_file", WindowsOfOneFile},

@@ -420,7 +420,7 @@ size_t CountDifferences(const Way& way, const std::vector<const File*>& chosen, 
     if (file.view.group_count != 1) continue;  // none that the cache keeps
     if (way.source == Source::kHostToCache) image.cache_key = &file.name;
     if (way.source != Source::kCache) continue;
-    image.cached = cache->Find(file.name, file.bytes.data(), file.bytes.size());
+    image.cached = cache->Find(file.name, file.bytes.data(), file.bytes.size(), file.bytes.size());
     if (image.cached != nullptr) {
       image.view = image.cached->view;
     } else if (file.is_sound) {

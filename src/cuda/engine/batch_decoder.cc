@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <new>
 #include <utility>
@@ -39,6 +40,17 @@ bool IsIntact(const ImageView& view, const uint8_t* payloads) {
   return true;
 }
 
+// About so many bytes of payloads are read for a job.
+uint64_t BytesToRead(const WindowJob& job) {
+  if (job.reader == nullptr || job.cached != nullptr) return 0;
+  uint64_t tiles = 0;
+  for (size_t i = 0; i < job.plan_count; ++i) {
+    tiles += TilesOfWindow(job.view->info, job.plans[i].window).tile_count();
+  }
+  const uint64_t all = job.view->info.tile_count();
+  return job.view->payloads_bytes / all * std::min(tiles, all);
+}
+
 }  // namespace
 
 BatchDecoder::BatchDecoder(std::unique_ptr<GpuDevice> device, std::shared_ptr<EncodedCache> cache,
@@ -72,7 +84,7 @@ void BatchDecoder::Reserve(size_t device_bytes, size_t pinned_bytes) {
   for (Slot& slot : slots_) {
     slot.uploaded->Synchronize();
     if (slot.device.bytes < device_bytes) GrowDevice(&slot, device_bytes);
-    if (slot.pinned.bytes < pinned_bytes) GrowPinned(&slot, pinned_bytes);
+    if (slot.pinned.bytes < pinned_bytes) GrowPinned(&slot.pinned, pinned_bytes);
   }
 }
 
@@ -85,9 +97,9 @@ void BatchDecoder::GrowDevice(Slot* slot, size_t bytes) {
   slot->device = {device_->AllocateDevice(bytes), bytes};
 }
 
-void BatchDecoder::GrowPinned(Slot* slot, size_t bytes) {
-  slot->pinned = {};
-  slot->pinned = {device_->AllocatePinned(bytes), bytes};
+void BatchDecoder::GrowPinned(Buffer* buffer, size_t bytes) {
+  *buffer = {};
+  *buffer = {device_->AllocatePinned(bytes), bytes};
 }
 
 void BatchDecoder::MakeRoom(Slot* slot) {
@@ -97,15 +109,12 @@ void BatchDecoder::MakeRoom(Slot* slot) {
   }
   const size_t staged_bytes = layout_.staged_bytes();
   if (slot->pinned.bytes < staged_bytes) {
-    GrowRoomy(staged_bytes, [&](size_t roomy) { GrowPinned(slot, roomy); });
+    GrowRoomy(staged_bytes, [&](size_t roomy) { GrowPinned(&slot->pinned, roomy); });
   }
   const size_t results_bytes = layout_.results_bytes();
   if (slot->pinned_results.bytes < results_bytes) {
     slot->done->Synchronize();
-    GrowRoomy(results_bytes, [&](size_t roomy) {
-      slot->pinned_results = {};
-      slot->pinned_results = {device_->AllocatePinned(roomy), roomy};
-    });
+    GrowRoomy(results_bytes, [&](size_t roomy) { GrowPinned(&slot->pinned_results, roomy); });
   }
 }
 
@@ -190,7 +199,13 @@ void BatchDecoder::Launch(const std::vector<WindowJob>& jobs, CUstream_st* strea
   Slot& slot = slots_[launched_ % slots_.size()];
   if (launched_ - waited_ == slots_.size()) ++waited_;
   uploaded_bytes_ = 0;
-  layout_.Plan(jobs, limits_, for_each, upload_);
+  layout_.Plan(jobs, limits_, for_each, upload_, [&](uint64_t bytes) {
+    slot.uploaded->Synchronize();
+    if (slot.read.bytes < bytes) {
+      GrowRoomy(bytes, [&](size_t roomy) { GrowPinned(&slot.read, roomy); });
+    }
+    return slot.read.data();
+  });
   slot.uploaded->Synchronize();
   MakeRoom(&slot);
   slot.window_of.clear();
@@ -232,7 +247,7 @@ void BatchDecoder::FillCache(const Slot& slot, const ForEach& for_each) {
   const UploadLayout& uploads = layout_.uploads();
   is_intact_.assign(images.size(), 0);
   RunForEach(for_each, images.size(), [&](size_t i) {
-    if (images[i].job->cache_key == nullptr) return;
+    if (images[i].job->cache_key == nullptr || uploads.StatusOf(i) != Status::kOk) return;
     is_intact_[i] = IsIntact(images[i].view, uploads.HostPayloads(i, slot.pinned.data())) ? 1 : 0;
   });
   candidates_.clear();
@@ -267,38 +282,55 @@ const std::vector<DecodeResult>& BatchDecoder::Wait() {
 std::vector<DecodeResult> BatchDecoder::Decode(const std::vector<WindowJob>& jobs,
                                                CUstream_st* stream, const ForEach& for_each) {
   std::vector<DecodeResult> results;
-  std::vector<WindowJob> batch;
-  std::vector<size_t> first_results;  // of the jobs of the batch
-  size_t windows = 0;                 // of all their groups
-  const auto run = [&] {
-    Launch(batch, stream, for_each);
+  // Jobs of a launch, and the first result of each. Two launches are in flight.
+  struct Part {
+    std::vector<WindowJob> jobs;
+    std::vector<size_t> first_results;
+  };
+  std::deque<Part> parts(1);
+  size_t windows = 0;       // of all groups of the last one
+  uint64_t read_bytes = 0;  // about
+  const auto wait = [&] {
     auto result = Wait().begin();
-    for (size_t i = 0; i < batch.size(); ++i) {
-      for (size_t w = 0; w < batch[i].plan_count; ++w, ++result) {
-        DecodeResult& all = results[first_results[i] + w];
+    for (size_t i = 0; i < parts[0].jobs.size(); ++i) {
+      for (size_t w = 0; w < parts[0].jobs[i].plan_count; ++w, ++result) {
+        DecodeResult& all = results[parts[0].first_results[i] + w];
         all = FirstBad(all, *result);
       }
     }
-    batch.clear();
-    first_results.clear();
-    windows = 0;
+    parts.pop_front();
   };
-  for (WindowJob job : jobs) {
-    const size_t first = results.size();
-    results.resize(first + job.plan_count, DecodeResult{Status::kOk, 0});
-    const size_t groups = job.end_of_groups();
-    for (job.group_end = job.group_begin; job.plan_count != 0 && job.group_begin < groups;
-         job.group_begin = job.group_end) {
-      if (windows != 0 && windows + job.plan_count > kMostWindows) run();
-      const size_t room = kMostWindows - std::min(windows, kMostWindows);
-      job.group_end =
-          std::min(groups, job.group_begin + std::max<size_t>(1, room / job.plan_count));
-      windows += (job.group_end - job.group_begin) * job.plan_count;
-      batch.push_back(job);
-      first_results.push_back(first);
+  const auto launch = [&] {
+    Launch(parts.back().jobs, stream, for_each);
+    if (parts.size() == slots_.size()) wait();
+    parts.emplace_back();
+    windows = 0;
+    read_bytes = 0;
+  };
+  try {
+    for (WindowJob job : jobs) {
+      const size_t first = results.size();
+      results.resize(first + job.plan_count, DecodeResult{Status::kOk, 0});
+      const size_t groups = job.end_of_groups();
+      for (job.group_end = job.group_begin; job.plan_count != 0 && job.group_begin < groups;
+           job.group_begin = job.group_end) {
+        const bool is_full = windows + job.plan_count > kMostWindows;
+        if (windows != 0 && (is_full || read_bytes >= upload_.part_bytes)) launch();
+        const size_t room = kMostWindows - std::min(windows, kMostWindows);
+        job.group_end =
+            std::min(groups, job.group_begin + std::max<size_t>(1, room / job.plan_count));
+        windows += (job.group_end - job.group_begin) * job.plan_count;
+        read_bytes += BytesToRead(job);
+        parts.back().jobs.push_back(job);
+        parts.back().first_results.push_back(first);
+      }
     }
+    if (windows != 0) launch();
+  } catch (...) {
+    while (waited_ != launched_) Wait();  // they write the caller's memory
+    throw;
   }
-  if (!batch.empty()) run();
+  while (parts.size() > 1) wait();
   return results;
 }
 

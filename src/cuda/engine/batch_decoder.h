@@ -24,8 +24,8 @@ class BatchDecoder {
  public:
   // Parts, which are launched one by one as they go up, take longer to go up than to decode:
   // 16 MiB take some 300 us over PCIe 5, and a launch for their tiles is predicted to take half
-  // of that (docs/dev/notes/kernels-history.md, "Parts"). A copy of half a MiB takes 10 us, more than
-  // its call.
+  // of that (docs/dev/notes/kernels-history.md, "Parts"). A copy of half a MiB takes 10 us, more
+  // than its call.
   static constexpr UploadPolicy kUsualUpload = {16 << 20, 512 << 10, 512 << 10};
 
   // Of all groups of images. The windows of a group, which are decoded together, may be more.
@@ -47,7 +47,8 @@ class BatchDecoder {
   // Stages and uploads, and launches on `stream`; returns once the work is queued. If it throws,
   // none of it goes on. Encoded bytes are copied before it returns, but for those of jobs in pinned
   // memory: these must stay until the batch was waited for. `for_each` spreads the staging copies
-  // over the caller's threads; null copies on this thread. Two batches can be in flight: the
+  // over the caller's threads, and the reads of files; null does both on this thread. A file that
+  // cannot be read is kTruncated; its reader says why. Two batches can be in flight: the
   // results of one that was not waited for are lost to the second one after it.
   void Launch(const std::vector<WindowJob>& jobs, CUstream_st* stream,
               const ForEach& for_each = nullptr);
@@ -57,9 +58,10 @@ class BatchDecoder {
   // a batch, returns the last ones again.
   const std::vector<DecodeResult>& Wait();
 
-  // Launches and waits, as often as windows of all groups are more than kMostWindows: each of
-  // them takes some 1 KiB of the host and of the device, however small its output is. Returns a
-  // result for each window of each job.
+  // Launches and waits. Where windows of all groups are more than kMostWindows, in several
+  // launches: each of them takes some 1 KiB of the host and of the device, however small its output
+  // is. And where files are read, after each UploadPolicy::part_bytes: the next are read while
+  // these go up and are decoded. Returns a result for each window of each job.
   std::vector<DecodeResult> Decode(const std::vector<WindowJob>& jobs, CUstream_st* stream,
                                    const ForEach& for_each = nullptr);
 
@@ -79,6 +81,7 @@ class BatchDecoder {
   // What a batch in flight uses.
   struct Slot {
     Buffer pinned;
+    Buffer read;  // of files, pinned too
     Buffer device;
     Buffer pinned_results;
     std::unique_ptr<GpuEvent> uploaded;  // from `pinned`, all that was queued
@@ -89,7 +92,7 @@ class BatchDecoder {
   };
 
   void GrowDevice(Slot* slot, size_t bytes);
-  void GrowPinned(Slot* slot, size_t bytes);
+  void GrowPinned(Buffer* buffer, size_t bytes);
   void MakeRoom(Slot* slot);
   void LaunchParts(const Slot& slot, CUstream_st* stream, const ForEach& for_each);
   void JoinStreams(CUstream_st* stream);

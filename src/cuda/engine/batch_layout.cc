@@ -13,10 +13,12 @@ uint64_t Align16(uint64_t bytes) { return CeilDiv(bytes, 16) * 16; }
 }  // namespace
 
 void BatchLayout::Plan(const std::vector<WindowJob>& jobs, const GpuLimits& limits,
-                       const ForEach& for_each, const UploadPolicy& policy) {
+                       const ForEach& for_each, const UploadPolicy& policy,
+                       const TakePinned& take_pinned) {
   ListImages(jobs, &images_);
-  tasks_.Find(images_, for_each);
   uploads_.PlanParts(images_, policy.part_bytes);
+  if (uploads_.read_bytes() != 0) uploads_.Read(take_pinned(uploads_.read_bytes()), for_each);
+  tasks_.Find(images_, uploads_, for_each);
   tasks_.PlanLaunches(uploads_.parts(), limits);
 
   const bool has_plans = tasks_.store() == StoreKind::kPlans;
@@ -79,8 +81,9 @@ void BatchLayout::WriteImage(size_t i, uint8_t* staging, uint8_t* device) const 
   for (size_t w = image.window_begin; w < image.window_end; ++w) {
     WriteWindow(i, w, staging, device);
   }
+  const Status read = uploads_.StatusOf(i);
   tasks_.Write(
-      i, is_sound, uploads_,
+      i, read == Status::kOk && !is_sound ? Status::kCorruptHeader : read, uploads_,
       {staging, staging + tasks_offset_, staging + lists_offset_, staging + numbers_offset_});
 }
 

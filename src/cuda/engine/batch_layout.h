@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "cuda/engine/batch_image.h"
@@ -21,12 +22,17 @@ namespace l3 {
 
 class BatchLayout {
  public:
+  // Gives memory that uploads can run from without the host's help, for the batch that is planned.
+  using TakePinned = std::function<uint8_t*(uint64_t bytes)>;
+
   // Plans a batch. The jobs, what they point at and the encoded bytes must outlive the calls of
   // WritePiece. The outputs of plans are in the kernels' memory, and may lie at any address that
   // a value of their type may have. Storage of the plan before is reused. Throws std::length_error
-  // for windows that need more than 2^32 - 1 tiles.
+  // for windows that need more than 2^32 - 1 tiles. Jobs with a reader need `take_pinned`, and have
+  // been read when it returns.
   void Plan(const std::vector<WindowJob>& jobs, const GpuLimits& limits,
-            const ForEach& for_each = nullptr, const UploadPolicy& policy = {});
+            const ForEach& for_each = nullptr, const UploadPolicy& policy = {},
+            const TakePinned& take_pinned = nullptr);
 
   const std::vector<BatchImage>& images() const { return images_; }
   const UploadLayout& uploads() const { return uploads_; }

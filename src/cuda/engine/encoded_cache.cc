@@ -24,14 +24,15 @@ constexpr uint64_t kMaxHeadBytes = 1 << 20;
 // Files are mapped by pages: the rest of one that is read anyway costs nothing.
 constexpr uint64_t kPageBytes = 4096;
 
-// Fills in the image as it begins. `view` is of the whole file. Judges what was copied, as
-// ParseImage() judged what the file had then: returns false if somebody has changed it.
-bool CopyStart(const ImageView& view, CachedImage* image) {
+// Fills in the image as it begins. Validates what was copied, as ParseImage() validated what the
+// file had then: returns false if a caller has changed it.
+bool CopyStart(const ImageView& view, const uint8_t* payloads, CachedImage* image) {
   const uint64_t head_bytes = PayloadsOffset(view);
-  const uint8_t* file = view.payloads - head_bytes;
+  const uint8_t* head = view.chunks - kHeaderBytes;
   image->file_bytes = head_bytes + view.payloads_bytes;
   const uint64_t bytes = std::min(CeilDiv(head_bytes, kPageBytes) * kPageBytes, image->file_bytes);
-  image->start.assign(file, file + bytes);
+  image->start.assign(head, head + head_bytes);
+  image->start.insert(image->start.end(), payloads, payloads + (bytes - head_bytes));
   // ParseImage() reads no more than the head, which is as long as the header says.
   ImageInfo info;
   if (ParseHeader(image->start.data(), bytes, &info) != Status::kOk ||
@@ -86,16 +87,20 @@ std::shared_ptr<EncodedCache> EncodedCache::OfDevice(int device_id) {
   return cache != registry.caches.end() ? cache->second.lock() : nullptr;
 }
 
-const CachedImage* EncodedCache::Find(const std::string& key, const uint8_t* file, size_t size) {
+const CachedImage* EncodedCache::Find(const std::string& key, const uint8_t* start, size_t size,
+                                      uint64_t file_bytes) {
   const CachedImage* image = nullptr;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     image = Lookup(key);
   }
   // An entry does not change any more, so that others need not wait for this.
-  if (image != nullptr && (size != image->file_bytes ||
-                           std::memcmp(file, image->start.data(), image->start.size()) != 0)) {
-    image = nullptr;
+  if (image != nullptr) {
+    const size_t compared = std::min(size, image->start.size());
+    const bool is_same = file_bytes == image->file_bytes &&
+                         compared >= PayloadsOffset(image->view) &&
+                         std::memcmp(start, image->start.data(), compared) == 0;
+    if (!is_same) image = nullptr;
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   return Count(image);
@@ -199,7 +204,7 @@ void EncodedCache::Add(const std::vector<Candidate>& images, CUstream_st* stream
   for (const Candidate& candidate : images) {
     if (entries_.count(*candidate.key) != 0) continue;
     CachedImage image = {};
-    if (!CopyStart(*candidate.view, &image)) continue;
+    if (!CopyStart(*candidate.view, candidate.payloads, &image)) continue;
     for (uint32_t tile = 0; tile < image.view.info.tile_count(); ++tile) {
       image.is_rans.push_back(IsRansTile(image.view, candidate.payloads, tile));
     }

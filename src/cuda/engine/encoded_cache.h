@@ -79,7 +79,9 @@ class EncodedCache {
 
   // The entry of `key` if it can stand for the file, else null. Counts as a hit or a miss.
   // Work that uses the entry must wait for WaitForFills().
-  const CachedImage* Find(const std::string& key, const uint8_t* file, size_t size);
+  // Of the file, `size` bytes of its start are given: all of them, or its head.
+  const CachedImage* Find(const std::string& key, const uint8_t* start, size_t size,
+                          uint64_t file_bytes);
   // The same for a file that nobody has read, as it is cached.
   const CachedImage* FindUnread(const std::string& key);
   // The same, and counts as nothing.

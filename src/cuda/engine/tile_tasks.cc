@@ -43,7 +43,8 @@ void Put(uint8_t* array, uint64_t i, const T& value) {
 
 }  // namespace
 
-void TileTasks::Find(const std::vector<BatchImage>& images, const ForEach& for_each) {
+void TileTasks::Find(const std::vector<BatchImage>& images, const UploadLayout& uploads,
+                     const ForEach& for_each) {
   images_ = &images;
   tasks_.resize(images.size());
   bool has_plans = false;
@@ -74,9 +75,9 @@ void TileTasks::Find(const std::vector<BatchImage>& images, const ForEach& for_e
   kinds_.resize(tiles);
   // Reads payloads, which may have to come from a disk. The rest takes less than threads to begin.
   const bool is_long = reads || tiles + numbers > kQuickTiles;
-  RunForEach(is_long ? for_each : kOnThisThread, images.size(), [this](size_t i) {
+  RunForEach(is_long ? for_each : kOnThisThread, images.size(), [&](size_t i) {
     ListWindows(i);
-    FindKinds(i);
+    FindKinds(i, uploads);
   });
 }
 
@@ -127,7 +128,7 @@ void TileTasks::ForEachTile(size_t i, const Function& function) const {
 
 // Finds the kinds of the tiles that windows of an image need, and counts its tasks. Payloads may
 // change later: kernels validate what they find then.
-void TileTasks::FindKinds(size_t i) {
+void TileTasks::FindKinds(size_t i, const UploadLayout& uploads) {
   const BatchImage& image = (*images_)[i];
   const CachedImage* const cached = image.job->cached;
   uint64_t rans = 0;
@@ -138,8 +139,14 @@ void TileTasks::FindKinds(size_t i) {
   TileKind* kind = kinds_.data() + tasks_[i].first_tile;
   ForEachTile(i, [&](uint32_t row, uint32_t column, const WindowList& windows) {
     const uint32_t tile = row * image.view.info.tile_columns() + column;
+    TilePlace place;
     const bool is_rans = cached != nullptr ? cached->is_rans[tile]
-                                           : IsRansTile(image.view, image.view.payloads, tile);
+                         : image.job->reader == nullptr
+                             ? IsRansTile(image.view, image.view.payloads, tile)
+                             : !image.view.info.has_large_tiles() &&
+                                   uploads.StatusOf(i) == Status::kOk &&
+                                   uploads.FindTile(i, row, column, &place) &&
+                                   HasModel(uploads.Source(i)[place.offset + 4]);
     *kind++ = is_rans ? TileKind::kModel : TileKind::kSimple;
     (is_rans ? rans : packed) += CeilDiv(windows.count, kMaxTileWindows);
   });
@@ -231,7 +238,7 @@ TileBatch TileTasks::Batch(size_t launch, const TileTask* tasks, const WindowLis
   return batch;
 }
 
-void TileTasks::Write(size_t i, bool is_sound, const UploadLayout& uploads,
+void TileTasks::Write(size_t i, Status status, const UploadLayout& uploads,
                       const Places& to) const {
   const BatchImage& image = (*images_)[i];
   const ImageView& view = image.view;
@@ -258,24 +265,20 @@ void TileTasks::Write(size_t i, bool is_sound, const UploadLayout& uploads,
   const TileKind* kinds = kinds_.data() + tasks.first_tile;
   ForEachTile(i, [&](uint32_t row, uint32_t column, const WindowList& windows) {
     const TileKind kind = *kinds++;
-    const PayloadRange& range = uploads.RangeOf(i, row, column);
     const uint32_t tile = row * view.info.tile_columns() + column;
-    uint64_t payload;
-    uint32_t bytes;
-    const bool is_in_range = view.FindPayload(tile, &payload, &bytes) && range.begin <= payload &&
-                             payload + bytes <= range.begin + range.bytes;
+    TilePlace place;
+    const bool is_found = uploads.FindTile(i, row, column, &place);
     for (WindowList left = windows; left.count != 0;) {
       const WindowList some = {left.begin, std::min(left.count, kMaxTileWindows)};
       const uint32_t window = numbers_[some.begin];
-      if (is_sound && is_in_range) {
-        const uint64_t offset = range.offset + (payload - range.begin);
+      if (status == Status::kOk && is_found) {
         write(kind,
-              {window, tile, static_cast<uint32_t>(offset / kPayloadAlignment),
-               bytes / kPayloadAlignment},
+              {window, tile, static_cast<uint32_t>(place.offset / kPayloadAlignment),
+               place.bytes / kPayloadAlignment},
               some);
       } else {
         for (uint32_t k = 0; k < some.count; ++k) {
-          note(numbers_[some.begin + k], BadTile(tile, Status::kCorruptHeader));
+          note(numbers_[some.begin + k], BadTile(tile, is_found ? status : Status::kCorruptHeader));
         }
         write(kind, {window, 0, 0, 0});
       }

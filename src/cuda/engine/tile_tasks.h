@@ -26,7 +26,8 @@ class TileTasks {
 
   // Finds the tiles of each image, the windows that need them and their kinds. `images` must
   // outlive the plan. Throws std::length_error for windows that need more than 2^32 - 1 tiles.
-  void Find(const std::vector<BatchImage>& images, const ForEach& for_each);
+  void Find(const std::vector<BatchImage>& images, const UploadLayout& uploads,
+            const ForEach& for_each);
   // Orders the tasks, and plans the launches of each part.
   void PlanLaunches(const std::vector<UploadPart>& parts, const GpuLimits& limits);
 
@@ -43,8 +44,8 @@ class TileTasks {
   TileBatch Batch(size_t launch, const TileTask* tasks, const WindowList* lists) const;
 
   // Writes an image's tasks, and what the results of its windows start from. Tiles without a sound
-  // payload, or all unless `is_sound`, are damaged, and no task of a kernel.
-  void Write(size_t image, bool is_sound, const UploadLayout& uploads, const Places& to) const;
+  // payload, or all if `status` is that of a damaged image, are no task of a kernel.
+  void Write(size_t image, Status status, const UploadLayout& uploads, const Places& to) const;
 
  private:
   static constexpr size_t kModel = static_cast<size_t>(TileKind::kModel);
@@ -66,7 +67,7 @@ class TileTasks {
   };
 
   void ListWindows(size_t image);
-  void FindKinds(size_t image);
+  void FindKinds(size_t image, const UploadLayout& uploads);
   void PlanBlocks(const std::vector<UploadPart>& parts, const GpuLimits& limits);
   template <class Function>
   void ForEachTile(size_t image, const Function& function) const;

@@ -1,15 +1,17 @@
 #include "cuda/engine/upload_layout.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "cuda/kernels/tile_batch.h"
+#include "files/file_handle.h"
 
 namespace l3 {
 namespace {
 
 // Large enough for one memcpy to run at full speed, small enough to share.
-constexpr uint64_t kStagingBytes = 512 << 10;
+constexpr uint64_t kCopyBytes = 512 << 10;
 
 // Heads of files that go up since their payloads are on both sides: some hundred bytes, 4 a tile.
 // Longer ones are not worth it.
@@ -21,10 +23,17 @@ void UploadLayout::PlanParts(const std::vector<BatchImage>& images, uint64_t par
   images_ = &images;
   places_.resize(images.size());
   ranges_.clear();
+  reads_.clear();
+  read_bytes_ = 0;
   uint64_t left = 0;
   for (size_t i = 0; i < images.size(); ++i) {
     PlanRanges(i);
+    places_[i].status = Status::kOk;
     left += places_[i].payloads_bytes;
+    if (!is_read(i)) continue;
+    places_[i].read_offset = read_bytes_;
+    PlanCopies(i, read_bytes_, &reads_);
+    read_bytes_ += places_[i].payloads_bytes;
   }
   // A part is large enough for a launch, and so is the rest.
   parts_.clear();
@@ -87,11 +96,40 @@ void UploadLayout::PlanRanges(size_t i) {
   place.payloads_bytes = image.job->cached != nullptr ? 0 : has_all ? view.payloads_bytes : bytes;
 }
 
-const PayloadRange& UploadLayout::RangeOf(size_t image, uint32_t row, uint32_t column) const {
+void UploadLayout::Read(uint8_t* memory, const ForEach& for_each) {
+  read_memory_ = memory;
+  // Files are closed as soon as they can be: a process may have few descriptors.
+  const auto job_of = [this](size_t image) {
+    return static_cast<size_t>((*images_)[image].job - images_->front().job);
+  };
+  std::vector<std::atomic<size_t>> left(job_of(images_->size() - 1) + 1);  // reads of each job
+  for (const PayloadCopy& read : reads_) ++left[job_of(read.image)];
+  RunForEach(for_each, reads_.size(), [&](size_t i) {
+    const PayloadCopy& read = reads_[i];
+    PayloadReader* const reader = (*images_)[read.image].job->reader;
+    reader->Read(read.begin, read.bytes, memory + read.offset);
+    if (--left[job_of(read.image)] == 0) reader->Close();
+  });
+  for (size_t i = 0; i < images_->size(); ++i) {
+    const bool is_lost = is_read(i) && !(*images_)[i].job->reader->error().empty();
+    if (is_lost) places_[i].status = Status::kTruncated;
+  }
+}
+
+bool UploadLayout::FindTile(size_t image, uint32_t row, uint32_t column, TilePlace* tile) const {
   const ImagePlace& place = places_[image];
+  const ImageView& view = (*images_)[image].view;
   const TileSpan& tiles = (*images_)[image].tiles;
   const size_t in_row = place.row_ranges == 1 ? 0 : column - tiles.column_begin;
-  return ranges_[place.first_range + size_t{row - tiles.row_begin} * place.row_ranges + in_row];
+  const PayloadRange& range =
+      ranges_[place.first_range + size_t{row - tiles.row_begin} * place.row_ranges + in_row];
+  uint64_t begin;
+  if (!view.FindPayload(row * view.info.tile_columns() + column, &begin, &tile->bytes) ||
+      begin < range.begin || begin + tile->bytes > range.begin + range.bytes) {
+    return false;
+  }
+  tile->offset = range.offset + (begin - range.begin);
+  return true;
 }
 
 void UploadLayout::Place(uint64_t offset, uint64_t direct_bytes) {
@@ -110,17 +148,17 @@ void UploadLayout::Place(uint64_t offset, uint64_t direct_bytes) {
   total_bytes_ = PlaceDirect(staged_bytes_);
 }
 
-// Whether an image's payloads can go up from where they are: it needs all of them.
+// Whether an image's payloads can go up from where they are: they were read there, or the image
+// needs all of them.
 bool UploadLayout::CanBeDirect(size_t image) const {
   const uint64_t bytes = places_[image].payloads_bytes;
-  return (*images_)[image].job->is_pinned && bytes != 0 &&
-         bytes == (*images_)[image].view.payloads_bytes;
+  return bytes != 0 && (is_read(image) || ((*images_)[image].job->is_pinned &&
+                                           bytes == (*images_)[image].view.payloads_bytes));
 }
 
 // Finds which of the images [begin, end) need not be staged. Files that follow one another
 // without a gap go up in one copy, with the heads between their payloads.
 void UploadLayout::PlanDirectCopies(size_t begin, size_t end, uint64_t direct_bytes) {
-  const auto view = [this](size_t image) -> const ImageView& { return (*images_)[image].view; };
   for (size_t first = begin; first < end;) {
     size_t next = first + 1;
     if (!CanBeDirect(first)) {
@@ -129,17 +167,16 @@ void UploadLayout::PlanDirectCopies(size_t begin, size_t end, uint64_t direct_by
       continue;
     }
     uint64_t bytes = places_[first].payloads_bytes;
-    for (; next < end && CanBeDirect(next); ++next) {
-      const uint64_t head_bytes = PayloadsOffset(view(next));
+    for (; next < end && CanBeDirect(next) && is_read(next) == is_read(first); ++next) {
+      const uint64_t gap_bytes = is_read(next) ? 0 : PayloadsOffset((*images_)[next].view);
       // As numbers: the files may be parts of different arrays.
       const auto address = [](const uint8_t* p) { return reinterpret_cast<uintptr_t>(p); };
-      const bool follows =
-          address(view(first).payloads) + bytes + head_bytes == address(view(next).payloads);
-      if (!follows || head_bytes > kMaxGapBytes) break;
-      bytes += head_bytes + places_[next].payloads_bytes;
+      const bool follows = address(Source(first)) + bytes + gap_bytes == address(Source(next));
+      if (!follows || gap_bytes > kMaxGapBytes) break;
+      bytes += gap_bytes + places_[next].payloads_bytes;
     }
-    const bool is_direct = bytes >= direct_bytes;
-    if (is_direct) direct_copies_.push_back({view(first).payloads, bytes, first, next, 0});
+    const bool is_direct = is_read(first) || bytes >= direct_bytes;
+    if (is_direct) direct_copies_.push_back({Source(first), bytes, first, next, 0});
     for (; first < next; ++first) places_[first].is_direct = is_direct;
   }
 }
@@ -152,7 +189,7 @@ uint64_t UploadLayout::PlaceStaged(uint64_t offset) {
     for (; image < part.image_end; ++image) {
       if (places_[image].is_direct) continue;
       places_[image].payloads_offset = offset;
-      PlanStaging(image);
+      PlanCopies(image, offset, &staging_copies_);
       offset += places_[image].payloads_bytes;
     }
     if (staging_copies_.size() > first_copy) {
@@ -173,7 +210,7 @@ uint64_t UploadLayout::PlaceDirect(uint64_t offset) {
       DirectCopy& copy = direct_copies_[next];
       copy.offset = offset;
       for (size_t i = copy.image_begin; i < copy.image_end; ++i) {
-        const auto from_start = (*images_)[i].view.payloads - copy.from;
+        const auto from_start = Source(i) - copy.from;
         places_[i].payloads_offset = offset + static_cast<uint64_t>(from_start);
       }
       offset += copy.bytes;
@@ -183,46 +220,42 @@ uint64_t UploadLayout::PlaceDirect(uint64_t offset) {
   return offset;
 }
 
-void UploadLayout::PlanStaging(size_t i) {
-  const ImagePlace& place = places_[i];
+// Cuts an image's payloads into copies to `offset` and behind. Ranges that follow one another in
+// the file share copies.
+void UploadLayout::PlanCopies(size_t i, uint64_t offset, std::vector<PayloadCopy>* copies) {
   const BatchImage& image = (*images_)[i];
-  const size_t first_copy = staging_copies_.size();
-  if (image.job->cached != nullptr) return;
-  if (image.job->cache_key != nullptr) {
-    return AppendStaging(i, {0, place.payloads_bytes, 0}, first_copy);
-  }
-  for (size_t k = 0; k < size_t{image.tiles.rows()} * place.row_ranges; ++k) {
-    AppendStaging(i, ranges_[place.first_range + k], first_copy);
-  }
-}
-
-// Cuts a range into copies. The last of the image's, which start at `first_copy`, is made
-// longer if the range follows it in the file.
-void UploadLayout::AppendStaging(size_t image, const PayloadRange& range, size_t first_copy) {
-  for (uint64_t done = 0; done < range.bytes;) {
-    StagingCopy* last = staging_copies_.size() > first_copy ? &staging_copies_.back() : nullptr;
-    const bool extends = last != nullptr && last->bytes < kStagingBytes &&
-                         last->begin + last->bytes == range.begin + done;
-    if (!extends) {
-      const uint64_t offset = places_[image].payloads_offset + range.offset + done;
-      staging_copies_.push_back({image, range.begin + done, offset, 0, 0});
-      last = &staging_copies_.back();
+  const ImagePlace& place = places_[i];
+  const size_t first_copy = copies->size();
+  const auto append = [&](const PayloadRange& range) {
+    for (uint64_t done = 0; done < range.bytes;) {
+      PayloadCopy* last = copies->size() > first_copy ? &copies->back() : nullptr;
+      const bool extends = last != nullptr && last->bytes < kCopyBytes &&
+                           last->begin + last->bytes == range.begin + done;
+      if (!extends) {
+        copies->push_back({i, range.begin + done, offset + range.offset + done, 0, 0});
+        last = &copies->back();
+      }
+      const uint64_t bytes = std::min(range.bytes - done, kCopyBytes - last->bytes);
+      last->bytes += bytes;
+      done += bytes;
     }
-    const uint64_t bytes = std::min(range.bytes - done, kStagingBytes - last->bytes);
-    last->bytes += bytes;
-    done += bytes;
+  };
+  if (image.job->cached != nullptr) return;
+  if (image.job->cache_key != nullptr) return append({0, place.payloads_bytes, 0});
+  for (size_t k = 0; k < size_t{image.tiles.rows()} * place.row_ranges; ++k) {
+    append(ranges_[place.first_range + k]);
   }
 }
 
 void UploadLayout::Stage(size_t copy, uint8_t* staging) const {
-  const StagingCopy& c = staging_copies_[copy];
+  const PayloadCopy& c = staging_copies_[copy];
   std::memcpy(staging + c.offset, (*images_)[c.image].view.payloads + c.begin, c.bytes);
   std::memset(staging + c.offset + c.bytes, 0, c.padding_bytes);
 }
 
 uint64_t UploadLayout::BytesOfStaging(size_t copies) const {
   if (copies == 0) return payloads_offset_;
-  const StagingCopy& last = staging_copies_[copies - 1];
+  const PayloadCopy& last = staging_copies_[copies - 1];
   return last.offset + last.bytes + last.padding_bytes;
 }
 
