@@ -365,6 +365,8 @@ def stub_of(name: str, groups: dict[str, set[str]], *, dynamic: bool) -> str:
     base = next(base for base, arguments in groups.items() if arguments <= names)
     known = OF_EVERY_OPERATOR | {"return_status"} | groups[base]
     own = typed(schema, sorted(names - known), dynamic=dynamic)
+    if dynamic and name.startswith("readers."):  # classes, with a seed and without a batch size
+        base, own = "TypedDict", typed(schema, sorted(names - known), dynamic=False)
     if not dynamic:
         devices = ", ".join(f'"{device}"' for device in schema.GetSupportedBackends())
         own = {"device": f"Literal[{devices}] | None", **own}
@@ -401,7 +403,9 @@ def stub_of_readers(*, dynamic: bool) -> str:
         own = f"**arguments: Unpack[{group_name(schema)}]"
         if dynamic:
             text += f"    class {schema.Name().rpartition('__')[2]}:\n        {doc}\n"
-            text += f"        def __init__(self, {own}) -> None: ...\n"
+            text += "        def __init__(self, /, max_batch_size: int | None = None, "
+            text += 'name: str | None = None, device: DeviceLike = "cpu", '
+            text += f"num_inputs: int | None = None, {own}) -> None: ...\n"
             text += "        def next_epoch("
             text += "self, batch_size: int | None = None) -> Iterator[Any]: ...\n"
         else:

@@ -29,14 +29,14 @@ for name in NAMES:
     l3dali.imwrite(folder / f"{name}.l3", getattr(data, name)(), coding="packed")
 
 # %%
-# One operator reads, crops, mirrors and normalizes. The reader gives each file many times: a batch
-# has other crops of the same six photographs.
+# One operator reads the tiles of a crop, mirrors and normalizes it. The reader gives each file many
+# times: a batch has other crops of the same six photographs.
 
 
 @pipeline_def(batch_size=48, num_threads=2, device_id=None, seed=1)
 def crops():
     files = [str(folder / f"{name}.l3") for name in NAMES]
-    encoded, labels = fn.readers.file(files=files, random_shuffle=True, seed=1)
+    encoded, labels = l3dali.fn.readers.file(files=files, lazy=True, random_shuffle=True, seed=1)
     images = l3dali.fn.decode_crop_mirror_normalize(
         encoded,
         output_type=types.RGB,

@@ -203,7 +203,7 @@ def read(paths: Batch, /, **arguments: Unpack[_Read]) -> Batch:
 @overload
 def read(paths: TensorLike, /, **arguments: Unpack[_Read]) -> Tensor: ...
 
-class _ReadersFile(_Operator, total=False):
+class _ReadersFile(TypedDict, total=False):
     case_sensitive_filter: bool
     dir_filters: Sequence[str] | str
     dont_use_mmap: bool
@@ -220,13 +220,13 @@ class _ReadersFile(_Operator, total=False):
     prefetch_queue_depth: int
     random_shuffle: bool
     read_ahead: bool
+    seed: int
     shard_id: int
     shuffle_after_epoch: bool
     shuffle_after_epoch_seed: int
     skip_cached_images: bool
     stick_to_shard: bool
     tensor_init_bytes: int
-    rng: RNG | None
 
 
 class _Recognize(_Operator, total=False):
@@ -241,5 +241,5 @@ def recognize(encoded: TensorLike, /, **arguments: Unpack[_Recognize]) -> Tensor
 class readers:
     class File:
         """Reads files on the pipeline's threads."""
-        def __init__(self, **arguments: Unpack[_ReadersFile]) -> None: ...
+        def __init__(self, /, max_batch_size: int | None = None, name: str | None = None, device: DeviceLike = "cpu", num_inputs: int | None = None, **arguments: Unpack[_ReadersFile]) -> None: ...
         def next_epoch(self, batch_size: int | None = None) -> Iterator[Any]: ...

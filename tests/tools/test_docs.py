@@ -12,7 +12,9 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import imagecodecs
 import numpy as np
@@ -36,7 +38,7 @@ EXAMPLES = {
     )
 }
 SECTIONS = dict(
-    re.findall(r"^## fn\.l3\.(\w+)\n((?:(?!## ).*\n)*)", REFERENCE.read_text(), re.MULTILINE)
+    re.findall(r"^## fn\.l3\.([\w.]+)\n((?:(?!## ).*\n)*)", REFERENCE.read_text(), re.MULTILINE)
 )
 
 
@@ -46,13 +48,24 @@ def test_reference_is_up_to_date() -> None:
     assert result.returncode == 0, result.stderr or f"run python {tool.relative_to(ROOT)}"
 
 
+def _operators() -> set[str]:
+    """Their names, as "decode" and "readers.file"."""
+    names = {name for name in dir(fn.l3) if not name.startswith("_")} - {"readers"}
+    return names | {f"readers.{name}" for name in dir(fn.l3.readers) if not name.startswith("_")}
+
+
+def _schema(name: str) -> Any:
+    *modules, own = name.split(".")
+    return backend.GetSchema("__".join(["l3", *modules, own.title().replace("_", "")]))
+
+
 def test_each_argument_is_documented() -> None:
     """Independent of the tool: a section for each operator, with all arguments of its schema."""
-    assert SECTIONS.keys() == {name for name in dir(fn.l3) if not name.startswith("_")}
+    assert SECTIONS.keys() == _operators()
     shared = REFERENCE.read_text().partition("\n## Arguments of all decoders\n")[2]
     for name, text in SECTIONS.items():
         text += shared if "#arguments-of-all-decoders" in text else ""
-        schema = backend.GetSchema("l3__" + name.title().replace("_", ""))
+        schema = _schema(name)
         arguments = set(schema.GetArgumentNames()) - {"bytes_per_sample_hint", "preserve"}
         for argument in arguments:
             if not schema.IsDeprecatedArg(argument):
@@ -65,7 +78,12 @@ def _stub_arguments(module: str) -> dict[str, list[set[str]]]:
     groups: dict[str, set[str]] = {"TypedDict": set()}
     found: dict[str, list[set[str]]] = {}
     for node in ast.parse(stub).body:
-        if isinstance(node, ast.ClassDef):
+        if isinstance(node, ast.ClassDef) and node.name == "readers":
+            for reader in node.body:
+                assert isinstance(reader, (ast.ClassDef, ast.FunctionDef))
+                group = re.findall(r"Unpack\[(\w+)\]", ast.unparse(reader))[0]
+                found[f"readers.{reader.name}"] = [groups[group]]
+        elif isinstance(node, ast.ClassDef):
             own = {ast.unparse(n.target) for n in node.body if isinstance(n, ast.AnnAssign)}
             groups[node.name] = own | groups[ast.unparse(node.bases[0])]
         elif isinstance(node, ast.FunctionDef):
@@ -82,14 +100,15 @@ def test_types_are_those_of_the_operators(public: str) -> None:
     """Independent of the tool: DALI's own signatures have the same arguments."""
     stubs = _stub_arguments(public)
     module = importlib.import_module(f"l3dali.{public}")
-    assert stubs.keys() == {name for name in dir(fn.l3) if not name.startswith("_")}
+    assert {name.lower() for name in stubs} == _operators()
     for name, overloads in stubs.items():
-        operator = getattr(module, name)
+        operator = attrgetter(name)(module)
         if public == "fn":
-            assert operator is getattr(fn.l3, name)
+            assert operator is attrgetter(name)(fn.l3)
         parameters = inspect.signature(operator).parameters.values()
         keywords = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
-        schema = backend.GetSchema("l3__" + name.title().replace("_", ""))
+        keywords -= {"_backend", "enable_checkpointing"}  # of every reader in dynamic mode
+        schema = _schema(name)
         deprecated = {k for k in keywords if schema.HasArgument(k) and schema.IsDeprecatedArg(k)}
         for of_overload in overloads:
             assert of_overload == keywords - deprecated, name
