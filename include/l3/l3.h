@@ -7,7 +7,7 @@
 //   }
 //
 // What holds for all functions:
-// * Memory is the caller's. Nothing is kept between calls, so any threads may call at once.
+// * Memory is the caller's, or comes from its allocator. Nothing is kept between calls, so any threads may call at once.
 // * A file may hold any bytes: damaged or hostile ones give a status, and no byte outside of the
 //   buffers is read or written. One that changes during a call gives a status or pixels. An image
 //   that changes while it is encoded may give a file that does not decode.
@@ -143,6 +143,10 @@ typedef struct l3_info {
   l3_bytes icc, exif, xmp;
   l3_bytes palette;     // red, green, blue, alpha of each label
   l3_bytes metadata;  // a JSON object in UTF-8; not judged
+  // Of more than four channels: for each group the number of its channels, a byte, and theirs in
+  // the image, 16 bits each, the low byte first (docs/format.md 4). Since 1.1.
+  l3_bytes groups;
+  l3_bytes chunks;  // all chunks as they stand. Since 1.1.
 } l3_info;
 
 // Judges header, chunks and index of a whole file, and its size; no payload is read. Takes little
@@ -250,6 +254,25 @@ L3_API l3_status l3_payload_ranges(const void* head, size_t head_size,
                                    const l3_decode_options* options, uint64_t max_gap,
                                    l3_range* ranges, size_t capacity, size_t* count);
 
+// Where l3_decode_alloc() and l3_encode_alloc() take memory from.
+typedef struct l3_allocator {
+  size_t struct_size;
+  // Called once, in the caller's thread. Returns `bytes` bytes, aligned as malloc() aligns, or null
+  // for L3_OUT_OF_MEMORY. It returns as a C function does, without longjmp() or an exception.
+  void* (*allocate)(void* context, size_t bytes);
+  void* context;  // handed to it
+} l3_allocator;
+
+// Decodes as l3_decode() does to memory of an allocator, and reads header and index once.
+//
+// pixels: set to the memory, output.bytes of it; null if none was taken. The caller frees it, after
+//   a damaged tile too.
+// output: set as by l3_decode(); not null.
+// Returns what l3_decode() does; L3_INVALID_ARGUMENT for an allocator without function.
+L3_API l3_status l3_decode_alloc(const void* file, size_t file_size,
+                                 const l3_decode_options* options, const l3_allocator* allocator,
+                                 void** pixels, l3_output* output);
+
 // ---- Encoding ----
 
 // Pixels in the order L3_HWC. Rows lie row_stride bytes apart, 0: packed. No alignment is needed.
@@ -278,6 +301,12 @@ typedef struct l3_encode_options {
   l3_bytes xmp;  // UTF-8
   l3_bytes palette;  // with labels: 4 bytes, red, green, blue, alpha, for each of up to 256
   l3_bytes metadata;  // a JSON object in UTF-8
+  // Of more than four channels, those that decode together, as in l3_info. None: the encoder
+  // chooses. Since 1.1.
+  l3_bytes groups;
+  // The l3_info.chunks of a file that is encoded anew: optional ones of types that this library
+  // does not know are kept, the others ignored. Since 1.1.
+  l3_bytes other_chunks;
 } l3_encode_options;
 
 // Sets *bound to a size that no file of this image exceeds. Where the encoder chooses the tiles
@@ -299,6 +328,13 @@ L3_API l3_status l3_encode_bound(const l3_image* image, const l3_encode_options*
 // up to 5 KiB a tile more; of more than four channels 8 bytes times the square of their number.
 L3_API l3_status l3_encode(const l3_image* image, const l3_encode_options* options, void* file,
                            size_t capacity, size_t* file_size);
+
+// Encodes as l3_encode() does, to memory of an allocator of the size of the file.
+//
+// file: set to the memory, which the caller frees; null after an error.
+// Returns what l3_encode() does; L3_INVALID_ARGUMENT for an allocator without function.
+L3_API l3_status l3_encode_alloc(const l3_image* image, const l3_encode_options* options,
+                                 const l3_allocator* allocator, void** file, size_t* file_size);
 
 #ifdef __cplusplus
 }

@@ -2,6 +2,7 @@
 #include "l3/l3.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "base/parallel.h"
 #include "cpu/cpu_batch.h"
 #include "encoder/encoder.h"
+#include "format/byte_reader.h"
 #include "format/image_view.h"
 #include "format/status.h"
 #include "output/output_plan.h"
@@ -25,6 +27,7 @@ static_assert(L3_UINT16 - L3_UINT8 == static_cast<int>(SampleType::kUint16) &&
               L3_INT16 - L3_UINT8 == static_cast<int>(SampleType::kInt16));
 
 // Of this interface alone.
+constexpr Status kOutOfMemory = static_cast<Status>(L3_OUT_OF_MEMORY);
 constexpr Status kTypeTooNarrow = static_cast<Status>(L3_TYPE_TOO_NARROW);
 constexpr Status kTooManyPixels = static_cast<Status>(L3_TOO_MANY_PIXELS);
 
@@ -65,26 +68,38 @@ l3_status StatusOf(const Call& call) noexcept {
 #endif
 }
 
+// The size of a structure in the first version that has it.
+template <typename Struct>
+constexpr size_t kFirstBytes = sizeof(Struct);
+template <>
+constexpr size_t kFirstBytes<l3_info> = offsetof(l3_info, groups);
+template <>
+constexpr size_t kFirstBytes<l3_encode_options> = offsetof(l3_encode_options, groups);
+
+template <typename Struct>
+bool HasSize(const Struct& of_caller) {
+  return of_caller.struct_size >= kFirstBytes<Struct> && of_caller.struct_size <= kMaxStructBytes;
+}
+
 // Copies a structure of the caller, whose version may be another; null has the defaults. False if
-// it is no version of Struct, or has options that this library does not know. A Struct that grows
-// keeps the size of version 1.0.0 as the least.
+// it is no version of Struct, or has options that this library does not know.
 template <typename Struct>
 bool ReadStruct(const Struct* from, Struct* to) {
   *to = Struct{};
   if (from == nullptr) return true;
+  if (!HasSize(*from)) return false;
   const size_t size = from->struct_size;
-  if (size < sizeof(Struct) || size > kMaxStructBytes) return false;
-  std::memcpy(to, from, sizeof(Struct));
+  const size_t known = std::min(size, sizeof(Struct));
+  std::memcpy(to, from, known);
   const uint8_t* bytes = reinterpret_cast<const uint8_t*>(from);
-  return std::all_of(bytes + sizeof(Struct), bytes + size, [](uint8_t byte) { return byte == 0; });
+  return std::all_of(bytes + known, bytes + size, [](uint8_t byte) { return byte == 0; });
 }
 
 // Zeroes a structure of the caller but for its size. False if it is none.
 template <typename Struct>
 bool ClearStruct(Struct* to) {
-  if (to == nullptr) return false;
+  if (to == nullptr || !HasSize(*to)) return false;
   const size_t size = to->struct_size;
-  if (size < sizeof(Struct) || size > kMaxStructBytes) return false;
   std::memset(static_cast<void*>(to), 0, size);
   to->struct_size = size;
   return true;
@@ -123,6 +138,8 @@ void SetInfo(const ImageView& view, l3_info* to) {
   to->xmp = ChunkBytes(view, kChunkXmp);
   to->palette = ChunkBytes(view, kChunkPalette);
   to->metadata = ChunkBytes(view, kChunkKeyValues);
+  to->groups = {view.groups.data, view.groups.size};
+  to->chunks = {view.chunks, info.chunks_bytes};
 }
 
 // Of ParseIndex() or ParseImage().
@@ -132,7 +149,12 @@ Status ReadInfo(Parse* parse, const void* file, size_t file_size, l3_info* info)
   if (!ClearStruct(info) || (file == nullptr && file_size != 0)) return Status::kInvalidArgument;
   ImageView view = {};
   const Status status = parse(BytesOf(file), file_size, &view);
-  if (status == Status::kOk) SetInfo(view, info);
+  if (status == Status::kOk) {
+    l3_info all = {};
+    SetInfo(view, &all);
+    all.struct_size = info->struct_size;
+    std::memcpy(info, &all, std::min(info->struct_size, sizeof(all)));
+  }
   if (status == Status::kTruncated) {
     info->head_bytes = view.group_count != 0 ? IndexEnd(view) : kHeaderBytes;
     if (view.payloads_bytes != 0) info->file_bytes = FileBytes(view);
@@ -190,6 +212,16 @@ Status PlanDecode(Parse* parse, const void* file, size_t file_size,
   return is_aligned ? Status::kOk : Status::kInvalidArgument;
 }
 
+void* Allocate(const l3_allocator& allocator, uint64_t bytes) {
+  return bytes > PTRDIFF_MAX ? nullptr
+                             : allocator.allocate(allocator.context, static_cast<size_t>(bytes));
+}
+
+// An allocator of the caller, which is needed.
+bool ReadAllocator(const l3_allocator* from, l3_allocator* to) {
+  return from != nullptr && ReadStruct(from, to) && to->allocate != nullptr;
+}
+
 void SetOutput(const DecodePlan& plan, const l3_decode_options& options, l3_output* output) {
   const bool is_planar = options.layout == L3_CHW;
   const TensorPlan& tensor = plan.tensor;
@@ -213,16 +245,23 @@ DecodeResult Decode(const DecodePlan& plan, void* pixels) {
   return work.Results()[0];
 }
 
+// Of l3_decode(), or of l3_decode_alloc() if `allocator` is not null.
 Status DecodeFile(const void* file, size_t file_size, const l3_decode_options& options,
-                  void* pixels, size_t pixels_size, l3_output* output) {
+                  const l3_allocator* allocator, void** pixels, size_t pixels_size,
+                  l3_output* output) {
   DecodePlan plan = {};
   const Status status = PlanDecode(ParseImage, file, file_size, options, &plan);
   if (status != Status::kOk) return status;
   if (output != nullptr) SetOutput(plan, options, output);
+  if (allocator != nullptr) {
+    *pixels = Allocate(*allocator, plan.tensor.bytes);
+    if (*pixels == nullptr) return kOutOfMemory;
+    pixels_size = static_cast<size_t>(plan.tensor.bytes);
+  }
   if (plan.tensor.bytes > pixels_size) return Status::kOutputTooSmall;
   const size_t item = OutputBytes(plan.tensor.output.type);
-  if (reinterpret_cast<uintptr_t>(pixels) % item != 0) return Status::kInvalidArgument;
-  const DecodeResult result = Decode(plan, pixels);
+  if (reinterpret_cast<uintptr_t>(*pixels) % item != 0) return Status::kInvalidArgument;
+  const DecodeResult result = Decode(plan, *pixels);
   if (result.status != Status::kOk && output != nullptr) output->bad_tile = result.tile;
   return result.status;
 }
@@ -254,10 +293,36 @@ bool ReadBytes(const l3_bytes& from, Bytes* to) {
   return from.size <= kMaxMetadataBytes && (from.data != nullptr || from.size == 0);
 }
 
+// As l3_info has them.
+bool ReadGroups(const l3_bytes& from, std::vector<std::vector<uint32_t>>* groups) {
+  if (from.size > UINT32_MAX || (from.data == nullptr && from.size != 0)) return false;
+  ByteReader reader(static_cast<const uint8_t*>(from.data), static_cast<uint32_t>(from.size));
+  while (reader.ok() && !reader.at_end()) {
+    std::vector<uint32_t>& group = groups->emplace_back(reader.ReadByte());
+    for (uint32_t& channel : group) {
+      channel = reader.ReadByte();
+      channel |= reader.ReadByte() << 8;
+    }
+  }
+  return reader.ok();
+}
+
+// Copies the chunks that the encoder keeps of those of a file. False if they are no chunks.
+bool ReadOtherChunks(const l3_bytes& from, std::vector<uint8_t>* kept) {
+  Bytes bytes;
+  if (!ReadBytes(from, &bytes)) return false;
+  uint64_t pos = 0;
+  for (ChunkView chunk; NextOtherChunk(bytes.data, bytes.size, &pos, &chunk);) {
+    kept->insert(kept->end(), chunk.data, chunk.data + chunk.size);
+  }
+  return pos == bytes.size;
+}
+
 // What an encoder is asked for. EncodeImage() and BoundFile() judge what this does not.
 struct EncodeJob {
   PixelView pixels;
   EncodeOptions options;
+  std::vector<uint8_t> other_chunks;  // that the options point at
 };
 
 Status ReadEncodeJob(const l3_image* image, const l3_encode_options* from, EncodeJob* job) {
@@ -276,9 +341,12 @@ Status ReadEncodeJob(const l3_image* image, const l3_encode_options* from, Encod
       !ReadSide(options.tile_width, &to.tile_width_log2) ||
       !ReadSide(options.tile_height, &to.tile_height_log2) || !ReadBytes(options.icc, &to.icc) ||
       !ReadBytes(options.exif, &to.exif) || !ReadBytes(options.xmp, &to.xmp) ||
-      !ReadBytes(options.palette, &to.palette) || !ReadBytes(options.metadata, &to.metadata)) {
+      !ReadBytes(options.palette, &to.palette) || !ReadBytes(options.metadata, &to.metadata) ||
+      !ReadGroups(options.groups, &to.groups) ||
+      !ReadOtherChunks(options.other_chunks, &job->other_chunks)) {
     return Status::kInvalidArgument;
   }
+  to.other_chunks = {job->other_chunks.data(), job->other_chunks.size()};
   const SampleType type = static_cast<SampleType>(image->type - L3_UINT8);
   const uint64_t row_bytes = uint64_t{image->width} * image->channels * (SampleBits(type) / 8);
   const uint64_t row = image->row_stride == 0 ? row_bytes : image->row_stride;
@@ -349,7 +417,23 @@ l3_status l3_decode(const void* file, size_t file_size, const l3_decode_options*
     if (output != nullptr && !l3::ClearStruct(output)) return l3::Status::kInvalidArgument;
     if (output != nullptr) output->bad_tile = L3_NO_TILE;
     if (!l3::ReadStruct(options, &read) || pixels == nullptr) return l3::Status::kInvalidArgument;
-    return l3::DecodeFile(file, file_size, read, pixels, pixels_size, output);
+    return l3::DecodeFile(file, file_size, read, nullptr, &pixels, pixels_size, output);
+  });
+}
+
+l3_status l3_decode_alloc(const void* file, size_t file_size, const l3_decode_options* options,
+                          const l3_allocator* allocator, void** pixels, l3_output* output) {
+  return l3::StatusOf([&] {
+    l3_decode_options read;
+    l3_allocator taken;
+    if (pixels == nullptr) return l3::Status::kInvalidArgument;
+    *pixels = nullptr;
+    if (!l3::ClearStruct(output)) return l3::Status::kInvalidArgument;
+    output->bad_tile = L3_NO_TILE;
+    if (!l3::ReadStruct(options, &read) || !l3::ReadAllocator(allocator, &taken)) {
+      return l3::Status::kInvalidArgument;
+    }
+    return l3::DecodeFile(file, file_size, read, &taken, pixels, 0, output);
   });
 }
 
@@ -398,4 +482,25 @@ l3_status l3_encode(const l3_image* image, const l3_encode_options* options, voi
   });
   if (status != L3_OK && status != L3_OUTPUT_TOO_SMALL) *file_size = 0;
   return status;
+}
+
+l3_status l3_encode_alloc(const l3_image* image, const l3_encode_options* options,
+                          const l3_allocator* allocator, void** file, size_t* file_size) {
+  if (file == nullptr || file_size == nullptr) return L3_INVALID_ARGUMENT;
+  *file = nullptr;
+  *file_size = 0;
+  return l3::StatusOf([&] {
+    l3_allocator taken;
+    l3::EncodeJob job = {};
+    if (!l3::ReadAllocator(allocator, &taken)) return l3::Status::kInvalidArgument;
+    const l3::Status read = l3::ReadEncodeJob(image, options, &job);
+    if (read != l3::Status::kOk) return read;
+    const l3::Status status =
+        l3::EncodeImage(job.pixels, job.options, [&](uint64_t bytes) -> uint8_t* {
+          *file = l3::Allocate(taken, bytes);
+          *file_size = *file == nullptr ? 0 : static_cast<size_t>(bytes);
+          return static_cast<uint8_t*>(*file);
+        });
+    return status == l3::Status::kOutputTooSmall ? l3::kOutOfMemory : status;
+  });
 }

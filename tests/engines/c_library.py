@@ -6,6 +6,7 @@ import ctypes
 import functools
 import os
 from ctypes import (
+    CFUNCTYPE,
     POINTER,
     Structure,
     byref,
@@ -63,7 +64,10 @@ class Info(Sized):
             )
         ),
         *((name, c_uint64) for name in ("image_bytes", "head_bytes", "file_bytes")),
-        *((name, Bytes) for name in ("icc", "exif", "xmp", "palette", "metadata")),
+        *(
+            (name, Bytes)
+            for name in ("icc", "exif", "xmp", "palette", "metadata", "groups", "chunks")
+        ),
     ]
 
 
@@ -124,8 +128,20 @@ class EncodeOptions(Sized):
             (name, c_uint32)
             for name in ("coding", "effort", "threads", "tile_height", "tile_width", "labels")
         ),
-        *((name, Bytes) for name in ("icc", "exif", "xmp", "palette", "metadata")),
+        *(
+            (name, Bytes)
+            for name in ("icc", "exif", "xmp", "palette", "metadata", "groups", "other_chunks")
+        ),
     ]
+
+
+Allocate = CFUNCTYPE(c_void_p, c_void_p, c_size_t)
+
+
+class Allocator(Sized):
+    """l3_allocator."""
+
+    _fields_ = [("struct_size", c_size_t), ("allocate", Allocate), ("context", c_void_p)]
 
 
 def built(name: str) -> Path:
@@ -161,6 +177,14 @@ def library() -> ctypes.CDLL:
         "l3_decode": [*file, POINTER(DecodeOptions), c_void_p, c_size_t, POINTER(Output)],
         "l3_payload_ranges": [
             *(*file, POINTER(DecodeOptions), c_uint64, POINTER(Range), c_size_t, POINTER(c_size_t))
+        ],
+        "l3_decode_alloc": [
+            *(*file, POINTER(DecodeOptions), POINTER(Allocator), POINTER(c_void_p)),
+            POINTER(Output),
+        ],
+        "l3_encode_alloc": [
+            *(POINTER(Picture), POINTER(EncodeOptions), POINTER(Allocator), POINTER(c_void_p)),
+            POINTER(c_size_t),
         ],
         "l3_encode_bound": [POINTER(Picture), POINTER(EncodeOptions), POINTER(c_size_t)],
         "l3_encode": [

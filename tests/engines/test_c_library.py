@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from ctypes import POINTER, c_size_t, c_uint32, sizeof
+from ctypes import POINTER, c_size_t, c_uint32, c_void_p, sizeof
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +29,8 @@ from c_library import (
     TOO_MANY_PIXELS,
     TRUNCATED,
     TYPE_TOO_NARROW,
+    Allocate,
+    Allocator,
     Bytes,
     DecodeOptions,
     EncodeOptions,
@@ -148,6 +150,7 @@ def test_header_is_what_ctypes_calls() -> None:
     assert set(re.findall(r"^L3_API .*?(\w+)\(", header, re.MULTILINE)) == {
         *("l3_version", "l3_status_name", "l3_status_message", "l3_read_info", "l3_read_head"),
         *("l3_decode_size", "l3_decode", "l3_payload_ranges", "l3_encode_bound", "l3_encode"),
+        *("l3_decode_alloc", "l3_encode_alloc"),
     }
     numbers = {name: int(value) for name, value in re.findall(r"\b(L3_\w+) = (\d+)", header)}
     types = {f"L3_{name.upper().replace(' ', '_')}": i for i, name in enumerate(C_TYPES)}
@@ -532,7 +535,134 @@ def test_short_and_unaligned_buffers() -> None:
     assert (memory == GAP).all()
 
 
+class Memory:
+    """An allocator that keeps its memory, or has none."""
+
+    def __init__(self, *, is_empty: bool = False) -> None:
+        self.blocks: list[Any] = []
+        self.is_empty = is_empty
+        self.allocator = Allocator(allocate=Allocate(self.allocate), context=7)
+
+    def allocate(self, context: int, size: int) -> int | None:
+        assert context == 7
+        if self.is_empty:
+            return None
+        self.blocks.append(ctypes.create_string_buffer(size))
+        return ctypes.addressof(self.blocks[-1])
+
+
+def decode_alloc(data: bytes, memory: Memory, options: DecodeOptions | None = None) -> Decoded:
+    pixels, output = c_void_p(7), Output()
+    status = library().l3_decode_alloc(
+        *(data, len(data), pointer_to(options), pointer_to(memory.allocator)),
+        *(pointer_to(pixels), pointer_to(output)),
+    )
+    assert (pixels.value is None) == (not memory.blocks)
+    taken = np.frombuffer(b"".join(memory.blocks), np.uint8)
+    assert len(taken) == (output.bytes if memory.blocks else 0)
+    return Decoded(status, output, taken)
+
+
+def encode_alloc(
+    image: Samples, memory: Memory, options: EncodeOptions | None = None
+) -> tuple[int, bytes]:
+    file, size = c_void_p(7), c_size_t(7)
+    status = library().l3_encode_alloc(
+        *(pointer_to(picture_of(image)), pointer_to(options), pointer_to(memory.allocator)),
+        *(pointer_to(file), pointer_to(size)),
+    )
+    if status != OK:
+        assert (file.value, size.value) == (None, 0)
+        return status, b""
+    return status, ctypes.string_at(file.value or 0, size.value)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 13])
+def test_memory_of_an_allocator(channels: int) -> None:
+    image = _image(channels, "int16")
+    memory = Memory()
+    status, data = encode_alloc(image, memory)
+    assert (status, data) == (OK, l3dali.encode(image))
+    assert [len(block) for block in memory.blocks] == [len(data)]
+    options = options_of([0], window=Window(*WINDOW))
+    decoded = decode_alloc(data, Memory(), options)
+    assert decoded.status == OK
+    np.testing.assert_array_equal(decoded.samples, image[CUT][..., :1])
+    broken = bytearray(data)
+    broken[-1] ^= 255
+    damaged = decode_alloc(bytes(broken), Memory())
+    assert damaged.outcome == decode(bytes(broken)).outcome
+
+
+def test_allocators_that_give_nothing() -> None:
+    image = _image(3, "uint8")
+    assert encode_alloc(image, Memory(is_empty=True))[0] == OUT_OF_MEMORY
+    assert decode_alloc(DATA, Memory(is_empty=True)).status == OUT_OF_MEMORY
+    assert decode_alloc(DATA[:-1], Memory()).status == TRUNCATED
+    for wrong in ({"allocate": Allocate()}, {"struct_size": 8}, {"struct_size": 4097}):
+        memory = Memory()
+        for name, value in wrong.items():
+            setattr(memory.allocator, name, value)
+        assert encode_alloc(image, memory)[0] == INVALID_ARGUMENT
+        assert decode_alloc(DATA, memory).status == INVALID_ARGUMENT
+    size, pixels = c_size_t(), c_void_p()
+    lib, picture = library(), pointer_to(picture_of(image))
+    output, allocator = pointer_to(Output()), pointer_to(Memory().allocator)
+    for arguments in ((None, pointer_to(pixels), output), (allocator, None, output)):
+        assert lib.l3_decode_alloc(DATA, len(DATA), None, *arguments) == INVALID_ARGUMENT
+    assert lib.l3_decode_alloc(DATA, len(DATA), None, allocator, pointer_to(pixels), None) == (
+        INVALID_ARGUMENT
+    )
+    for arguments in ((None, pointer_to(pixels)), (allocator, None)):
+        assert lib.l3_encode_alloc(picture, None, *arguments, pointer_to(size)) == INVALID_ARGUMENT
+    assert lib.l3_encode_alloc(picture, None, allocator, pointer_to(pixels), None) == (
+        INVALID_ARGUMENT
+    )
+
+
+def bytes_of(data: bytes) -> Bytes:
+    """They must outlive it."""
+    return Bytes(ctypes.cast(ctypes.c_char_p(data), c_void_p), len(data))
+
+
+def test_groups_and_unknown_chunks_are_kept() -> None:
+    image = _image(7, "uint8")
+    others = b"zzz1\3\0\0\0one\0" + b"abcd\0\0\0\0"
+    groups = [[6, 2, 0], [1], [3, 4, 5]]
+    data = l3dali.encode(image, groups=groups, other_chunks=others, xmp=b"x")
+    info = Info()
+    assert library().l3_read_info(data, len(data), pointer_to(info)) == OK
+    assert info.groups.read() == bytes([3, 6, 0, 2, 0, 0, 0, 1, 1, 0, 3, 3, 0, 4, 0, 5, 0])
+    chunks = info.chunks.read()
+    assert chunks is not None
+    assert others in chunks
+    options = EncodeOptions(groups=info.groups, other_chunks=info.chunks, xmp=info.xmp)
+    assert encode(image, options)[2] == data
+    for wrong in ({"groups": b"\1"}, {"groups": b"\1\0\0"}, {"other_chunks": b"zzz1\3\0\0\0on"}):
+        kept = {name: bytes_of(value) for name, value in wrong.items()}
+        bound = c_size_t()
+        status = library().l3_encode_bound(
+            *(pointer_to(picture_of(image)), pointer_to(EncodeOptions(**kept)), pointer_to(bound))
+        )
+        assert status == INVALID_ARGUMENT
+
+
 STRUCTS = [Info, Output, DecodeOptions, EncodeOptions]
+FIRST_BYTES = {  # of the structures in 1.0.0, where they have grown
+    Info: Info.groups.offset,
+    EncodeOptions: EncodeOptions.groups.offset,
+}
+
+
+@pytest.mark.parametrize("kind", FIRST_BYTES)
+def test_structures_of_1_0(kind: type[Sized]) -> None:
+    struct = kind(struct_size=FIRST_BYTES[kind])
+    after = ctypes.addressof(struct) + FIRST_BYTES[kind]
+    ctypes.memset(after, 0xFF, sizeof(kind) - FIRST_BYTES[kind])
+    assert _call_with(struct) == OK
+    assert set(ctypes.string_at(after, sizeof(kind) - FIRST_BYTES[kind])) == {0xFF}
+    if isinstance(struct, Info):
+        assert (struct.struct_size, struct.height) == (FIRST_BYTES[kind], 70)
 
 
 def _call_with(struct: Sized) -> int:
@@ -561,7 +691,7 @@ def test_structures_of_other_versions(kind: type[Sized]) -> None:
         assert struct.struct_size == sizeof(newer)
         if not is_option:
             assert list(struct.added) == [0] * 4
-    for size in (0, 8, sizeof(kind) - 1, 4097, 2**64 - 1):
+    for size in (0, 8, FIRST_BYTES.get(kind, sizeof(kind)) - 1, 4097, 2**64 - 1):
         struct = kind()
         struct.struct_size = size
         assert _call_with(struct) == INVALID_ARGUMENT
