@@ -41,7 +41,7 @@ def test_match_blocks_that_are_skipped(width: int) -> None:
     rng = np.random.default_rng(width)
     stream = build.Stream(width, 256, tile_width_log2=8, tile_height_log2=8)
     model = build.match_model([build.rans_table(40, 2 + t) for t in range(20)])
-    stream.chunks.append(build.match_model_chunk(model, 8))
+    stream.chunks.append(build.match_model_chunk(model))
     # A pixel in 500 is unlike the one before it: about half of the blocks are skipped.
     changes = rng.integers(1, 256, (256, width)) * (rng.random((256, width)) < 1 / 500)
     for tile in stream.tiles_of(np.cumsum(changes, axis=1) % 256):
@@ -57,7 +57,7 @@ def test_match_base_beyond_the_value_table(is_shown: bool) -> None:
     model = build.match_model([frequency + [0] * (40 - len(frequency))])
     numbers = np.full((16, 32), 3 if is_shown else 0)
     stream = build.Stream(32, 16, used_bits=2, tile_height_log2=4)
-    stream.chunks += [build.value_table_chunk([7, 8, 255]), build.match_model_chunk(model, 2)]
+    stream.chunks += [build.value_table_chunk([7, 8, 255]), build.match_model_chunk(model)]
     stream.payloads.append(build.match_body(numbers, model, 3).to_payload())
     assert judge(stream.to_bytes()).status == ("kCorruptTile" if is_shown else "kOk")
 
