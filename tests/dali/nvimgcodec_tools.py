@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
 from ctypes import POINTER, Structure, Union, byref, c_char, c_float, c_int, c_size_t, c_uint32
 from dataclasses import dataclass
 from pathlib import Path
@@ -380,82 +379,3 @@ class Codec:
             self._library.nvimgcodecImageDestroy(image)
         if status.value != SUCCESS:
             raise DecodeError(f"processing status {status.value:#x}")
-
-
-LogFunction = ctypes.CFUNCTYPE(c_int, ctypes.c_void_p, c_int, c_int, ctypes.c_void_p)
-RegisterFunction = ctypes.CFUNCTYPE(c_int, ctypes.c_void_p, ctypes.c_void_p, c_float)
-UnregisterFunction = ctypes.CFUNCTYPE(c_int, ctypes.c_void_p, ctypes.c_void_p)
-
-
-class MessageData(Tagged):
-    """The begin of nvimgcodecDebugMessageData_t."""
-
-    _fields_: ClassVar[Any] = [("message", ctypes.c_char_p)]
-
-
-class FrameworkDesc(Tagged):
-    """nvimgcodecFrameworkDesc_t."""
-
-    _fields_: ClassVar[Any] = [
-        ("instance", ctypes.c_void_p),
-        ("id", ctypes.c_char_p),
-        ("version", c_uint32),
-        ("cudart_version", c_uint32),
-        ("log", LogFunction),
-        ("register_encoder", RegisterFunction),
-        ("unregister_encoder", UnregisterFunction),
-        ("register_decoder", RegisterFunction),
-        ("unregister_decoder", UnregisterFunction),
-        ("register_parser", RegisterFunction),
-        ("unregister_parser", UnregisterFunction),
-    ]
-
-
-class ExtensionDesc(Tagged):
-    """nvimgcodecExtensionDesc_t."""
-
-    _fields_: ClassVar[Any] = [
-        ("instance", ctypes.c_void_p),
-        ("id", ctypes.c_char_p),
-        ("version", c_uint32),
-        ("ext_api_version", c_uint32),
-        (
-            "create",
-            ctypes.CFUNCTYPE(
-                c_int, ctypes.c_void_p, POINTER(ctypes.c_void_p), POINTER(FrameworkDesc)
-            ),
-        ),
-        ("destroy", ctypes.CFUNCTYPE(c_int, ctypes.c_void_p)),
-    ]
-
-
-def load_into(version: int) -> tuple[list[str], list[str], ExtensionDesc]:
-    """Loads and unloads the extension at a framework of a version that there may not be.
-
-    Returns:
-        The calls that it made, its messages, and how it describes itself.
-    """
-    calls: list[str] = []
-    messages: list[str] = []
-
-    def record(name: str) -> Callable[..., int]:
-        def call(*_: Any) -> int:
-            calls.append(name)
-            return 0
-
-        return call
-
-    def log(_: Any, _severity: int, _category: int, data: int) -> int:
-        messages.append(MessageData.from_address(data).message.decode())
-        return 0
-
-    framework = FrameworkDesc(id=b"test", version=version, log=LogFunction(log))
-    for kind in ("encoder", "decoder", "parser"):
-        setattr(framework, f"register_{kind}", RegisterFunction(record(f"register {kind}")))
-        setattr(framework, f"unregister_{kind}", UnregisterFunction(record(f"unregister {kind}")))
-    description = ExtensionDesc()
-    _check(ctypes.CDLL(str(EXTENSION)).nvimgcodecExtensionModuleEntry(byref(description)), "entry")
-    handle = ctypes.c_void_p()
-    _check(description.create(description.instance, byref(handle), byref(framework)), "create")
-    _check(description.destroy(handle), "destroy")
-    return calls, messages, description

@@ -105,17 +105,6 @@ def test_oscillation_dies_out() -> None:
     assert len(set(shares[600:])) == 1
 
 
-def test_follows_a_host_that_changes() -> None:
-    """Training begins, and ends."""
-    host = Host(4e-3, 0.5e-3)
-    balancer = Balancer()
-    for gpu_batch_s in (0.0, 50e-3, 0.0):
-        host.gpu_batch_s = gpu_batch_s
-        assert host.run(balancer_of_one_run(balancer), 600)[-1] == pytest.approx(
-            host.balance(), abs=0.05
-        )
-
-
 class Device:
     """An emulated GPU beside cores: its speed changes while batches are on their way."""
 
@@ -157,11 +146,6 @@ def test_follows_a_gpu_that_drifts() -> None:
     for step in range(10):
         shares = device.run(200, gpu_sample_s=1e-3 * 1.1**step)
         assert abs(shares[-1] - device.host.balance()) < 0.06
-
-
-def balancer_of_one_run(balancer: Balancer) -> Balancer:
-    """A run of a host counts from 0: a balancer that goes on where another is."""
-    return Balancer(balancer.share)
 
 
 def test_nothing_to_decode_moves_nothing() -> None:

@@ -40,7 +40,6 @@ from nvimgcodec_tools import (
     Window,
     emulated_folder,
     emulated_launches,
-    load_into,
     nvimgcodec,
 )
 from reference_decoder import HEADER_OFFSETS
@@ -379,25 +378,6 @@ def test_the_python_package_reads_files(tmp_path: Path) -> None:
     assert nvimgcodec.CodeStream(str(tmp_path / "a.l3")).codec_name == "l3"
 
 
-def has_cuda_library() -> bool:
-    """Whether the package has kernels."""
-    return (Path(l3dali.__file__).parent / "libl3_cuda.so").exists()
-
-
-@pytest.mark.parametrize("version", [700, 800, 900, 901])
-def test_versions_that_are_known(version: int) -> None:
-    calls, messages, description = load_into(version)
-    plugins = ["parser", "decoder", "decoder", "encoder"]
-    if not has_cuda_library():
-        plugins.remove("decoder")
-    assert calls == [
-        *(f"register {plugin}" for plugin in plugins),
-        *(f"unregister {plugin}" for plugin in reversed(plugins)),
-    ]
-    assert not messages
-    assert description.ext_api_version == 700
-
-
 def script(text: str, *arguments: str | Path, **environment: str) -> str:
     """What a new Python prints, its errors too."""
     done = subprocess.run(
@@ -539,13 +519,6 @@ def test_the_encoder_is_lossless_or_refuses() -> None:
     )
     lossy = nvimgcodec.EncodeParams(quality_type=quality.QUALITY, quality_value=50)
     assert encoder.encode(image, codec="l3", params=lossy) is None
-
-
-@pytest.mark.parametrize("version", [600, 1000, 1100])
-def test_other_versions_are_left_alone_with_a_warning(version: int) -> None:
-    calls, messages, _ = load_into(version)
-    assert not calls
-    assert "will not read L3 files" in messages[0]
 
 
 def test_other_folders_of_extensions(tmp_path: Path) -> None:
