@@ -10,10 +10,7 @@ from pathlib import Path
 
 
 def is_special(path: Path) -> bool:
-    """Whether a path is that of a pipe or a device, or a link of the system to an open file.
-
-    No other link is special, whatever it points at: not one in /dev/shm, where anybody may write.
-    """
+    """Whether a path is a pipe or a device, or a link in /dev or /proc."""
     if path.is_symlink():
         folder = os.path.realpath(path.parent)
         return folder == "/dev" or folder.startswith("/proc/")
@@ -25,8 +22,8 @@ def write_atomically(
 ) -> None:
     """Writes a file under a temporary name beside `path`, then renames it.
 
-    It gets the permissions and times of the file `like`, or else the permissions of the one that it
-    replaces. What is special is written into, and stays what it is.
+    It gets the permissions and times of the file `like`, or else the permissions of the file that
+    it replaces. Data is written into special files.
 
     Raises:
         FileExistsError: `path` exists, and is not to be replaced.

@@ -1,4 +1,4 @@
-"""How much of the decoding cores take over from a GPU. Knows neither DALI nor clocks."""
+"""The share of decoding that cores take over from a GPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Balancer", "DecodeSums"]
 
 
 class DecodeSums(NamedTuple):
-    """What has been decoded since the beginning."""
+    """Sums since the beginning."""
 
     batches: int
     cpu_seconds: float  # while cores decoded, however many
@@ -18,14 +18,14 @@ class DecodeSums(NamedTuple):
 class Balancer:
     """Finds the share at which cores and the GPU take equally long for their parts of a batch.
 
-    A batch goes on when both parts are decoded, so the part that is done first waits for the other.
-    The share moves in steps, as in RPROP (Riedmiller and Braun, 1993): the step is halved when the
-    direction turns, and grows while it stays. A move is the step times the part of the time that
-    the faster one waits. Waits of up to a tenth change nothing, and the first batches after a move
-    do not count: they were on their way before it.
+    A batch is done when both parts are decoded, so the faster part waits for the other. The share
+    moves in steps, as in RPROP (Riedmiller and Braun, 1993): the step is halved when the direction
+    turns, and grows while it stays. A move is the step times the part of the time that the faster
+    one waits. Waits of up to a tenth change nothing, and the first batches after a move do not
+    count, since they began before it.
 
     Attributes:
-        share: what cores shall decode, 0 to 1.
+        share: of the images that cores decode, 0 to 1.
     """
 
     WINDOW_BATCHES = 8
@@ -38,7 +38,7 @@ class Balancer:
     def __init__(self, share: float = 0.0) -> None:
         """Begins at a share, 0 to 1."""
         if not 0 <= share <= 1:
-            raise ValueError(f"a share is 0 to 1, not {share}")
+            raise ValueError(f"a share must be 0 to 1, not {share}")
         self.share = float(share)
         self._step = self.MAX_STEP / 2
         self._direction = 0
@@ -46,7 +46,7 @@ class Balancer:
         self._settled_at = self.SETTLING_BATCHES  # those before warm up
 
     def observe(self, sums: DecodeSums) -> float:
-        """Takes what has been measured up to now; returns the share of the next batch."""
+        """Takes the sums measured so far; returns the share of the next batch."""
         if sums.batches < self._settled_at:
             return self.share
         if self._begin is None:

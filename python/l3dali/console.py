@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LINE_SECONDS = 30.0
 
-_MAX_NAMED, _FEW = 10, 3  # failures of one kind: up to so many are named; of more, so few
+_MAX_NAMED, _FEW = 10, 3  # all of up to 10 failures of one kind are named, else 3
 
 _MOST_TEXT = 300  # characters of a name or a reason
 
@@ -33,15 +33,15 @@ def progress(
     quiet: bool = False,
     files_of: Callable[[Item], int] = lambda _: 1,
 ) -> Iterator[Item]:
-    """Yields the items and reports progress on standard error.
+    """Yields the items that are not None, and reports progress on standard error.
 
-    A terminal shows one line that changes, anything else gets a line each half minute.
+    A terminal shows one line that changes, other outputs get a line each half minute.
 
     Args:
-        items: to be yielded; None means that time has passed.
-        total: how many files they stand for.
+        items: to be yielded.
+        total: number of files.
         quiet: report nothing.
-        files_of: how many files an item stands for.
+        files_of: number of files of an item.
     """
     is_terminal = sys.stderr.isatty()
     start = told = time.monotonic()
@@ -85,7 +85,7 @@ def hush_libraries() -> None:
 
 
 def complain(text: str) -> None:
-    """Prints a line on standard error; the exit code says as much if that is not possible."""
+    """Prints a line on standard error, if it is open."""
     with suppress(OSError):
         print(printable(without_password(text)), file=sys.stderr)
 
@@ -106,7 +106,7 @@ class Failure:
 
     @property
     def place(self) -> str:
-        """The path as messages show it."""
+        """The path for messages."""
         return shortened(without_password(str(self.path)))
 
 
@@ -135,7 +135,7 @@ def tell_failures(failures: Sequence[Failure], *, has_summary: bool = False) -> 
 
     Args:
         failures: to be printed.
-        has_summary: whether the command has `--json-summary`, which lists more.
+        has_summary: whether the command has `--json-summary`.
     """
     if not failures:
         return

@@ -1,7 +1,4 @@
-"""What goes wrong with L3 data, and with images of other formats.
-
-Knows nothing of the codec and the readers, which raise this.
-"""
+"""Errors of L3 data, and of images of other formats."""
 
 from __future__ import annotations
 
@@ -12,9 +9,9 @@ __all__ = ["ImageError", "L3Error", "Status", "UsageError"]
 
 
 class Status(IntEnum):
-    """What a decoder says of data: the numbers of docs/format.md, section 2.
+    """The result of a decoder: the numbers of docs/format.md, section 2.
 
-    `return_status` of the DALI operators gives them, too.
+    `return_status` of the DALI operators returns them, too.
     """
 
     OK = 0
@@ -30,14 +27,14 @@ class Status(IntEnum):
 
 
 class L3Error(ValueError):
-    """Data that is no valid L3 image, or an image that L3 cannot hold.
+    """Data that is not a valid L3 image, or an image that L3 cannot hold.
 
-    There is a class for each status, as `l3dali.errors.TruncatedError`: PyTorch makes an error of
-    a worker anew from its class and its text alone, and so the status is kept.
+    There is a class for each status, as `l3dali.errors.TruncatedError`: PyTorch re-creates errors
+    of workers from class and text alone.
 
     Attributes:
         status: the reason.
-        index: which item of a batch it is; None where there is no batch.
+        index: the item of a batch; None without a batch.
     """
 
     status: Status = Status.INVALID_ARGUMENT
@@ -46,7 +43,7 @@ class L3Error(ValueError):
     def __new__(
         cls, message: str = "", status: Status | None = None, index: int | None = None
     ) -> L3Error:
-        """The error of the class that `status` has."""
+        """The error of the class of `status`."""
         chosen = _CLASSES[status] if cls is L3Error and status is not None else cls
         return super().__new__(chosen, message)
 
@@ -56,9 +53,9 @@ class L3Error(ValueError):
         """Makes the error.
 
         Args:
-            message: what is wrong.
-            status: chooses the class; by default that which is called.
-            index: which item of a batch it is. The message names it too.
+            message: the text.
+            status: chooses the class; default: the class that is called.
+            index: the item of a batch, which the message names, too.
         """
         super().__init__(message)
         self.index = index
@@ -81,12 +78,12 @@ _CLASSES: dict[Status, type[L3Error]] = {
 
 
 class UsageError(Exception):
-    """A command that cannot be carried out as asked; nothing has been done."""
+    """A command that is wrong or not possible; nothing has been done."""
 
 
 def needs(packages: str, what: str) -> UsageError:
-    """The error of packages that are not installed, named as pip knows them."""
-    return UsageError(f"{what} needs what is not installed: pip install {packages}")
+    """The error for packages that are not installed."""
+    return UsageError(f"{what} needs a package that is not installed: pip install {packages}")
 
 
 class ImageError(ValueError):
@@ -94,23 +91,23 @@ class ImageError(ValueError):
 
 
 def unreadable(error: Exception) -> ImageError:
-    """What to say of an error of a library that reads images."""
+    """The error for an exception of a library that reads images."""
     name, text = type(error).__name__, str(error)
     if isinstance(error, (MemoryError, ImportError)):
         return ImageError(f"cannot be read: {name}: {text}")
     if _TOO_EARLY.search(text):
         return ImageError(ENDS_TOO_EARLY)
     python = (ArithmeticError, AttributeError, LookupError, TypeError, UnicodeError)
-    # Of some errors of libpng imagecodecs gives memory that holds no words.
+    # The text of some errors of imagecodecs is garbage.
     is_text = text.isascii() and text.isprintable() and " object at 0x" not in text
     if isinstance(error, python) or not is_text:
         return ImageError("cannot be read: the file is damaged")
-    is_damage = "support" not in text  # as in "Unsupported BMP compression"
+    is_damage = "support" not in text  # such as "Unsupported BMP compression"
     return ImageError("cannot be read: " + "the file is damaged: " * is_damage + text)
 
 
 ENDS_TOO_EARLY = "cannot be read: the file ends too early"
-# As libpng, struct, Pillow, NumPy, tifffile and netpbmfile say it.
+# Texts of libpng, struct, Pillow, NumPy, tifffile and netpbmfile.
 _TOO_EARLY = re.compile(
     r"input stream too small|requires a buffer|image file is truncated|smaller than requested"
     r"|failed to read \d+ bytes|cannot reshape array|EOF: reading|data is less than expected"

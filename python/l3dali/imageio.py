@@ -1,6 +1,6 @@
 """L3 in imageio: `register()` once, and `imageio.v3.imread` and `imwrite` know `.l3`.
 
-scikit-image reads through imageio. Unlike Pillow, imageio has room for any channels of 16 bits.
+scikit-image reads through imageio. Unlike Pillow, imageio supports any channels of 16 bits.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
             first = self._file.read(len(L3_SIGNATURE))
             self._file.seek(0)  # for other plugins, too
             if first != L3_SIGNATURE:
-                raise InitializationError(f"{request.raw_uri!r} is no L3 file")
+                raise InitializationError(f"{request.raw_uri!r} is not an L3 file")
         elif (request.extension or request.format_hint or ".l3") != ".l3":
-            raise InitializationError("L3 files end in .l3")
+            raise InitializationError("names of L3 files must end in .l3")
 
     def read(
         self,
@@ -90,7 +90,7 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
             ValueError: there is a mode.
         """
         if mode is not None:
-            raise ValueError("the L3 plugin converts no colours: read without mode")
+            raise ValueError("the L3 plugin cannot convert colours: read without mode")
         is_batch = _is_batch(index)
         pixels = codec.decode(self._bytes(), threads=threads, max_pixels=max_pixels)
         return pixels[np.newaxis] if is_batch else pixels
@@ -113,7 +113,7 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
             isinstance(i, np.ndarray) for i in ndimage
         )
         if several or self._has_written:
-            raise ValueError("a file holds one image; stack channels by np.dstack")
+            raise ValueError("an L3 file holds one image; stack channels by np.dstack")
         data = codec.encode(ndimage, **options)  # before a file is opened, which empties it
         self.request.get_file().write(data)
         self._has_written = True

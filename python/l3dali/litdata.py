@@ -39,10 +39,10 @@ class L3Serializer(Serializer):  # type: ignore[misc]
             **options: those of `l3dali.encode`; `threads` serves decoding too.
 
         Raises:
-            ValueError: `layout` is "CHW": arrays would come back as "HWC".
+            ValueError: `layout` is "CHW": arrays are returned as "HWC".
         """
         if options.get("layout") == "CHW":
-            raise ValueError("layout is HWC here: arrays would come back with channels last")
+            raise ValueError("layout must be HWC: arrays are returned with channels last")
         self._max_pixels = max_pixels
         self._options = options
 
@@ -50,12 +50,12 @@ class L3Serializer(Serializer):  # type: ignore[misc]
         """The L3 file of an array; LitData's interface.
 
         Raises:
-            TypeError: the array would not come back as it is. LitData asks `can_serialize` of the
-                first value of a column alone.
+            TypeError: the array cannot be restored unchanged. LitData calls `can_serialize` only
+                for the first value of a column.
         """
         if not self.can_serialize(data):
             what = f"{type(data).__name__} {getattr(data, 'shape', '')}"
-            raise TypeError(f"{what}, {getattr(data, 'dtype', '')} would not come back as it is")
+            raise TypeError(f"{what}, {getattr(data, 'dtype', '')} cannot be restored unchanged")
         return codec.encode(data, **self._options), None
 
     def deserialize(self, data: Buffer) -> codec.Image:
@@ -64,9 +64,9 @@ class L3Serializer(Serializer):  # type: ignore[misc]
         return codec.decode(data, threads=threads, max_pixels=self._max_pixels)
 
     def can_serialize(self, data: Any) -> bool:
-        """Whether data is an array that comes back with its own shape and type."""
+        """Whether data is an array that is restored with its shape and type."""
         return (
-            type(data) is np.ndarray  # Those of other classes would come back as this one.
+            type(data) is np.ndarray  # Subclasses would be restored as this one.
             and data.dtype in SAMPLE_TYPES
             and data.size > 0
             and (data.ndim == 2 or (data.ndim == 3 and data.shape[2] in (2, 3, 4)))

@@ -1,7 +1,4 @@
-"""Key-value pairs of L3 files: Python objects to the JSON of a `keyv` chunk and back.
-
-Knows JSON, and the tags of TIFF files and chunks of PNG files that are kept in it, no files.
-"""
+"""Key-value pairs of L3 files: Python objects to the JSON of a `keyv` chunk and back."""
 
 from __future__ import annotations
 
@@ -16,24 +13,24 @@ import numpy as np
 
 __all__ = ["dump_metadata", "load_metadata"]
 
-MAX_METADATA_BYTES = 2**24  # of a block; profiles of presses, the largest, have 1 to 4 MiB
-_MOST_LEVELS = 200  # of lists and mappings in each other
+MAX_METADATA_BYTES = 2**24  # of a block; the largest ICC profiles have 1 to 4 MiB
+_MOST_LEVELS = 200  # of nested lists and mappings
 
 
 def dump_metadata(metadata: Mapping[str, Any]) -> bytes:
     """The pairs as JSON in UTF-8 (docs/format.md 4).
 
     Args:
-        metadata: names with what JSON has: None, bool, int, finite float, str, lists, tuples and
-            mappings of names; NumPy's numbers and arrays become Python's.
+        metadata: names with None, bool, int, finite float, str, lists, tuples and mappings of
+            names; NumPy's numbers and arrays become Python's.
 
     Raises:
-        TypeError: a name is no string, or a value of another type.
+        TypeError: a name is not a string, or a value has another type.
         ValueError: a number is not finite, a text cannot be UTF-8, lists and mappings are nested
-            more than 200 deep, or all takes more than 16 MiB.
+            more than 200 deep, or the JSON has more than 16 MiB.
     """
     if not isinstance(metadata, Mapping):
-        raise TypeError(f"metadata is a mapping, not {type(metadata).__name__}")
+        raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
     text = json.dumps(
         _plain(metadata, _MOST_LEVELS), ensure_ascii=False, allow_nan=False, separators=(",", ":")
     )
@@ -46,22 +43,22 @@ def dump_metadata(metadata: Mapping[str, Any]) -> bytes:
     return data
 
 
-_TOO_LONG = f"metadata takes more as JSON than the {MAX_METADATA_BYTES} bytes that are kept"
+_TOO_LONG = f"metadata exceeds {MAX_METADATA_BYTES} bytes as JSON"
 
 
 def load_metadata(data: bytes) -> dict[str, Any]:
-    """The pairs in a `keyv` chunk. What it gives, `dump_metadata` takes.
+    """The pairs in a `keyv` chunk.
 
     Raises:
-        ValueError: the chunk is no JSON object in UTF-8, has more than 16 MiB, or holds what
-            `dump_metadata` refuses.
+        ValueError: the chunk is not a JSON object in UTF-8, has more than 16 MiB, or has values
+            that `dump_metadata` refuses.
     """
     if len(data) > MAX_METADATA_BYTES:
-        raise ValueError(f"the metadata has {len(data)} bytes; up to {MAX_METADATA_BYTES} are read")
+        raise ValueError(f"the metadata has {len(data)} bytes, more than {MAX_METADATA_BYTES}")
     try:
         pairs = json.loads(data.decode())
         if not isinstance(pairs, dict):
-            raise ValueError("it is JSON, but no object")
+            raise ValueError("it is JSON, but not an object")
         dump_metadata(pairs)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the metadata is damaged: {error}") from None
@@ -69,7 +66,7 @@ def load_metadata(data: bytes) -> dict[str, Any]:
 
 
 def _plain(value: Any, levels: int) -> Any:
-    """The value in Python's own types, with at most so many levels of lists and mappings."""
+    """The value in Python's own types, nested at most `levels` deep."""
     if isinstance(value, (np.generic, np.ndarray)):
         if value.size > MAX_METADATA_BYTES:
             raise ValueError(_TOO_LONG)
@@ -78,28 +75,27 @@ def _plain(value: Any, levels: int) -> Any:
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError(f"metadata: {value} is no JSON; leave it out, or write it as text")
+            raise ValueError(f"metadata: {value} is not JSON; omit it, or write it as text")
         return value
     if isinstance(value, (Mapping, Sequence)) and levels == 0:
-        raise ValueError("metadata is nested too deep, or holds itself")
+        raise ValueError("metadata is nested too deep, or contains itself")
     if isinstance(value, Mapping):
         for name in value:
             if not isinstance(name, str):
-                raise TypeError(f"metadata: names are strings, not {name!r}")
+                raise TypeError(f"metadata: names must be strings, not {name!r}")
         return {str(name): _plain(each, levels - 1) for name, each in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
         return [_plain(each, levels - 1) for each in value]
     raise TypeError(
-        f"metadata: {type(value).__name__} is no JSON; numbers, text, lists and mappings are"
+        f"metadata: {type(value).__name__} is not JSON; use numbers, text, lists or mappings"
     )
 
 
-# Tags of TIFF files.
-
-TIFF = "tiff"  # the pair that holds them
-PNG = "png"  # that of chunks of PNG files
-DICOM = "dicom"  # that of data elements of DICOM files, by keyword
-FLOATS = "floats"  # "float16" or "float32": what the samples are the bits of
+# Names of pairs.
+TIFF = "tiff"  # tags of TIFF files
+PNG = "png"  # chunks of PNG files
+DICOM = "dicom"  # data elements of DICOM files, by keyword
+FLOATS = "floats"  # "float16" or "float32": the type whose bits the samples are
 PNG_RESOLUTION = b"pHYs"
 _PHYS_BYTES = 9
 PNG_TEXTS = frozenset({b"tEXt", b"zTXt", b"iTXt"})
@@ -121,7 +117,7 @@ _NAMES = (
 # By name: the number, and struct's code of an item (a RATIONAL has two).
 TIFF_TYPES = dict(zip(_NAMES, enumerate("BsHIIbBhiifd", 1), strict=True))
 _OPAQUE = ("BYTE", "UNDEFINED")
-# Where the pixels lie: not true any more when they are turned or resampled.
+# Geometry, which is wrong after pixels were turned or resampled.
 _GEOMETRY_TAGS = frozenset({282, 283, 296, 33550, 33922, 34264, 50844})
 _DESCRIPTION = 270
 _GDAL_METADATA = 42112
@@ -130,8 +126,8 @@ _GDAL_METADATA = 42112
 KEPT_TIFF_TAGS = _GEOMETRY_TAGS | {
     _DESCRIPTION, 34735, 34736, 34737, _GDAL_METADATA, 42113,
 }  # fmt: skip
-# What a TIFF says of each sample beside gray or RGB: 0 of a band, 2 of alpha. Kept but where the
-# one such sample is alpha, or all of more than four are bands beside gray.
+# The kind of each TIFF sample after gray or RGB: 0 a band, 2 alpha. Not kept for a single alpha,
+# nor if all of more than four samples are bands.
 EXTRA_SAMPLES = 338
 
 
@@ -142,21 +138,17 @@ def tiff_item_bytes(type_name: str) -> int:
 
 
 def metadata_of_tiff(tags: Mapping[int, TiffTag]) -> dict[str, Any] | None:
-    """The pairs that hold these tags; None if there are none."""
+    """The pairs for tags; None without tags."""
     if not tags:
         return None
     return {TIFF: {str(code): _entry(tag) for code, tag in sorted(tags.items())}}
 
 
 def tiff_of_metadata(metadata: Mapping[str, Any] | None) -> dict[int, TiffTag]:
-    """The kept tags in pairs; others are ignored.
-
-    Raises:
-        ValueError: a tag is not written as docs/format.md says.
-    """
+    """The kept tags in pairs; ValueError if a tag is not as in docs/format.md."""
     entries = (metadata or {}).get(TIFF, {})
     if not isinstance(entries, Mapping):
-        raise ValueError("the metadata is damaged: tiff is no object")
+        raise ValueError("the metadata is damaged: tiff is not an object")
     tags = {}
     for code in sorted(KEPT_TIFF_TAGS):
         if (entry := entries.get(str(code))) is not None:
@@ -168,7 +160,7 @@ def tiff_of_metadata(metadata: Mapping[str, Any] | None) -> dict[int, TiffTag]:
 
 
 def extra_samples(metadata: Mapping[str, Any] | None) -> list[int] | None:
-    """What a TIFF has beside gray or RGB, by `EXTRA_SAMPLES`; None if nothing is kept of it."""
+    """The kept kinds of `EXTRA_SAMPLES`, or None."""
     tags = (metadata or {}).get(TIFF)
     entry = tags.get(str(EXTRA_SAMPLES)) if isinstance(tags, Mapping) else None
     value = entry.get("value") if isinstance(entry, Mapping) else None
@@ -177,16 +169,12 @@ def extra_samples(metadata: Mapping[str, Any] | None) -> list[int] | None:
 
 
 def metadata_of_png(chunks: Sequence[tuple[bytes, bytes]]) -> dict[str, Any] | None:
-    """The pairs that hold these chunks, each a type and its data; None if there are none."""
+    """The pairs for chunks, each a type and data; None without chunks."""
     return {PNG: [[kind.decode(), data.hex()] for kind, data in chunks]} if chunks else None
 
 
 def png_of_metadata(metadata: Mapping[str, Any] | None) -> list[tuple[bytes, bytes]]:
-    """The chunks of a PNG in pairs.
-
-    Raises:
-        ValueError: they are not written as docs/image-formats.md says.
-    """
+    """The chunks of a PNG in pairs; ValueError if they are not as in docs/image-formats.md."""
     try:
         chunks = [
             (kind.encode(), bytes.fromhex(data)) for kind, data in (metadata or {}).get(PNG, [])
@@ -200,7 +188,7 @@ def png_of_metadata(metadata: Mapping[str, Any] | None) -> list[tuple[bytes, byt
 
 
 def without_geometry(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The pairs without what is not true of pixels turned or resampled, of TIFF and of PNG."""
+    """The pairs without geometry, which is wrong after pixels were turned or resampled."""
     rest = dict(metadata or {})
     rest.pop("spacing", None)
     if isinstance(tags := rest.pop(TIFF, None), Mapping):
@@ -214,21 +202,16 @@ def without_geometry(metadata: Mapping[str, Any] | None) -> dict[str, Any] | Non
 def of_channels(
     metadata: Mapping[str, Any] | None, channels: Sequence[int], count: int
 ) -> dict[str, Any] | None:
-    """The pairs as they are true of some channels, which stand in this order.
+    """The pairs for some of `count` channels, in this order.
 
-    `band_names` follow their channels. GDAL's metadata, a description in which a program counts
-    channels, and that two channels make a float are left out.
-
-    Args:
-        metadata: of an image of `count` channels; its TIFF tags are sound.
-        channels: their numbers in that image.
-        count: how many it has.
+    `band_names` follow their channels. GDAL's metadata, descriptions in which programs count
+    channels, and "float32" are dropped. TIFF tags must be valid.
     """
     pairs = dict(metadata or {})
     names = pairs.pop("band_names", None)
     if isinstance(names, list) and len(names) == count:
         pairs["band_names"] = [names[channel] for channel in channels]
-    if pairs.get(FLOATS) == "float32":  # of two channels each
+    if pairs.get(FLOATS) == "float32":  # two channels a float
         del pairs[FLOATS]
     entries = dict(pairs.pop(TIFF, {}))
     text = str(entries.get(str(_DESCRIPTION), {}).get("value", "")).lstrip("\ufeff \t\r\n")
@@ -241,7 +224,7 @@ def of_channels(
 
 
 def _entry(tag: TiffTag) -> dict[str, Any]:
-    """A tag as a JSON object, by which `_tag` gives the same bytes."""
+    """A tag as a JSON object, which `_tag` turns back into the same bytes."""
     code = TIFF_TYPES[tag.type][1]
     if tag.type == "ASCII":
         try:
@@ -260,10 +243,10 @@ def _entry(tag: TiffTag) -> dict[str, Any]:
 
 def _tag(entry: Any) -> TiffTag:
     if not isinstance(entry, Mapping):
-        raise ValueError("no object")
+        raise ValueError("not an object")
     name = entry["type"]
     if name not in TIFF_TYPES:
-        raise ValueError(f"no type of TIFF 6.0: {name!r}")
+        raise ValueError(f"not a type of TIFF 6.0: {name!r}")
     if "hex" in entry:
         data = bytes.fromhex(entry["hex"])
     elif name == "ASCII":
@@ -272,5 +255,5 @@ def _tag(entry: Any) -> TiffTag:
         value = entry["value"]
         data = struct.pack(f"<{len(value)}{TIFF_TYPES[name][1]}", *value)
     if not data or len(data) % tiff_item_bytes(name):
-        raise ValueError("no whole values")
+        raise ValueError("incomplete values")
     return TiffTag(name, data)

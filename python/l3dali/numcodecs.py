@@ -30,7 +30,7 @@ def image_shape(shape: Sequence[int]) -> tuple[int, ...]:
         ValueError: the chunk has one axis, or more than 2^28 pixels.
     """
     if len(shape) < 2:
-        raise ValueError(f"a chunk of shape {tuple(shape)} is no image; L3 needs two axes")
+        raise ValueError(f"a chunk of shape {tuple(shape)} is not an image; L3 needs two axes")
     has_channels = len(shape) > 2 and shape[-1] <= 4
     kept = tuple(shape[-2 if has_channels else -1 :])
     rows = prod(shape[: len(shape) - len(kept)])
@@ -77,8 +77,8 @@ class L3(Codec):  # type: ignore[misc]
         if chunk.dtype.name not in SAMPLE_TYPES:
             raise TypeError(f"L3 holds {', '.join(SAMPLE_TYPES)}, not {chunk.dtype}")
         if chunk.ndim < 2:
-            raise TypeError(f"a chunk of shape {chunk.shape} is no image; L3 needs two axes")
-        if not chunk.dtype.isnative:  # Whoever decodes views the bytes by the type of the array.
+            raise TypeError(f"a chunk of shape {chunk.shape} is not an image; L3 needs two axes")
+        if not chunk.dtype.isnative:  # Readers interpret the bytes by the type of the array.
             raise TypeError(f"chunks of type {chunk.dtype} are not supported; swap the byte order")
         if chunk.flags.f_contiguous and not chunk.flags.c_contiguous:
             chunk = chunk.T  # bytes in the order of memory, as other codecs have them

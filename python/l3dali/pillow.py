@@ -1,8 +1,7 @@
 """L3 in Pillow: `register()` once, and `Image.open` and `Image.save` know `.l3`.
 
-Whatever reads images through Pillow reads L3 from then on: torchvision's `ImageFolder`, the `Image`
-feature of Hugging Face's datasets, Ray's `read_images`. A process that was spawned, not forked,
-registers for itself.
+Libraries that read images with Pillow then read L3, too: torchvision's `ImageFolder`, the `Image`
+feature of Hugging Face's datasets, Ray's `read_images`. Spawned processes must register themselves.
 """
 
 from __future__ import annotations
@@ -122,7 +121,7 @@ class L3ImageFile(ImageFile.ImageFile):
             self.info["transparency"] = entries[:, 3].tobytes()
 
     def load_seek(self, pos: int) -> None:
-        """Tells `ImageFile.Parser` that it must wait for the whole file; Pillow's interface."""
+        """Makes `ImageFile.Parser` wait for the whole file; Pillow's interface."""
         assert self.fp is not None
         self.fp.seek(pos)
 
@@ -155,7 +154,7 @@ class _Decoder(ImageFile.PyDecoder):
         file_bytes, channels, dtype = self.args
         width, height = self.state.xsize, self.state.ysize
         try:
-            # One byte more, so that a file that has grown is an error.
+            # One more byte, so that a file that has grown is an error.
             pixels = codec.decode(self.fd.read(file_bytes + 1), max_pixels=width * height)
         except L3Error as error:
             raise OSError(str(error)) from error
@@ -219,7 +218,7 @@ def encode_value(value: Any, **options: Unpack[codec.EncodeOptions]) -> bytes:
 
     Args:
         value: the image.
-        **options: those of `l3dali.encode`. An image has its layout, and what is None is its own.
+        **options: those of `l3dali.encode`, without `layout` for an image. None takes its own.
 
     Raises:
         OSError: L3 cannot hold the image's mode.

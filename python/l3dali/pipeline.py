@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Balancer", "decode"]
 
-# What fn.decoders.image takes, or what makes no difference to pixels.
+# Arguments of fn.decoders.image, and those that do not change pixels.
 _DTYPES = ("UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32", "FLOAT")
 _CACHE = ("cache_size", "cache_type", "cache_threshold", "cache_debug")
 _REFUSED = {
-    "channels": "fn.decoders.image gives all",
+    "channels": "fn.decoders.image returns all",
     "fill_range": "fn.decoders.image always fills the range",
     "max_pixels": "fn.decoders.image has no limit",
     "on_error": "fn.decoders.image always raises",
     "return_status": "fn.decoders.image has no statuses",
-    "skip_cached_images": "a sample without bytes has no format to find its decoder by",
+    "skip_cached_images": "the decoder of a sample without bytes is unknown",
 }
 # Where operators with GPU outputs are; tests without a GPU put them elsewhere.
 _GPU_DEVICE = "mixed"
@@ -51,22 +51,20 @@ def decode(
 ) -> DataNode:
     """Decodes L3 files by `fn.l3.decode` and others by `fn.decoders.image`, in one batch.
 
-    The samples keep their order, and have the layout HWC. Each is what its decoder alone would
-    give; which one that is, the first bytes of the file decide while the pipeline runs. No sample
-    is copied on the way.
+    The samples keep their order, and have the layout HWC. The first bytes of each file choose its
+    decoder while the pipeline runs. No sample is copied.
 
-    Call it where operators are called: in a function with `pipeline_def`, or in the `with` block of
-    a `Pipeline`.
+    Call it in a function with `pipeline_def`, or in the `with` block of a `Pipeline`.
 
     Args:
         encoded: 1D TensorList of uint8, a file a sample: L3, or a format of `fn.decoders.image`.
-        device: `"cpu"`: pixels come to the CPU's memory; `"mixed"`: to the GPU's.
+        device: `"cpu"`: pixels in the CPU's memory; `"mixed"`: in the GPU's.
         cpu_share: for `"mixed"`: the share of the L3 samples, 0 (the default) to 1, that cores
             decode and upload as pixels. Pixels do not depend on it. With a number the samples are
             those of `fn.l3.pick_share`. `"auto"` finds it while the pipeline runs, by a `Balancer`:
             all batches must have the pipeline's size. A `Balancer` of your own shows its `share`.
             The output of an operator: a number a sample, of which the first counts.
-        name: of the operator whose output this is, which merges the images.
+        name: of the operator that merges the images and has this output.
         **arguments: of `fn.l3.decode`, with the defaults of `fn.decoders.image`: RGB and uint8.
             `dtype=types.UINT16` keeps 16-bit files. The `cache_` arguments are for L3 samples.
 
@@ -75,13 +73,13 @@ def decode(
 
     Raises:
         TypeError: an argument that `fn.l3.decode` does not have.
-        ValueError: an argument that `fn.decoders.image` cannot follow (`channels`, `fill_range`,
-            `max_pixels`, `on_error`, `return_status`, `skip_cached_images`, other types), or a
-            `cpu_share` that makes no sense.
+        ValueError: an argument that `fn.decoders.image` does not support (`channels`,
+            `fill_range`, `max_pixels`, `on_error`, `return_status`, `skip_cached_images`, other
+            types), or an invalid `cpu_share`.
         RuntimeError: this DALI cannot split batches.
 
     A sample of another format, or a damaged L3 file, is an error of the running pipeline that names
-    the sample; errors of `fn.decoders.image` name none. A warning names a `file_root` whose `.l3`
+    the sample; errors of `fn.decoders.image` do not. A warning names a `file_root` whose `.l3`
     files `fn.readers.file` skips.
     """
     if device not in ("cpu", "mixed"):
@@ -99,7 +97,7 @@ def decode(
     numbers, _ = split(numbers, predicate=is_l3)  # for errors, which count in the whole batch
     if device == "cpu":
         if cpu_share is not None:
-            raise ValueError('cpu_share is for device="mixed": with "cpu" cores decode everything')
+            raise ValueError('cpu_share needs device="mixed"; with "cpu" cores decode everything')
         images = fn.l3.decode(l3, device="cpu", _numbers=numbers, **arguments)
         other_images = fn.decoders.image(others, device="cpu", **for_others)
         return merge(images, other_images, predicate=is_l3, name=name)
@@ -127,8 +125,8 @@ def decode(
 
 
 def _warn_of_skipped_files(encoded: DataNode) -> None:
-    """Warns of L3 files that the reader leaves out for their suffix."""
-    # How the reader was made is no part of DALI's interface. Without it there is no warning.
+    """Warns of L3 files that the reader skips because of their suffix."""
+    # The arguments of the reader are not part of DALI's interface; without them it does not warn.
     given = getattr(getattr(getattr(encoded, "source", None), "_op", None), "_init_args", {})
     root = str(given.get("file_root") or "")  # as DALI has it of paths
     chosen = {"file_filters", "files", "file_list"} & given.keys()
@@ -152,21 +150,21 @@ def _check(arguments: dict[str, Any]) -> None:
     for name in arguments:
         if name in _REFUSED:
             raise ValueError(
-                f"{name} is for L3 files alone: {_REFUSED[name]}. In a batch of several formats it "
-                f"would hold for some samples only; fn.l3.decode has it"
+                f"{name} only works for L3 files: {_REFUSED[name]}. Use fn.l3.decode in batches of "
+                f"L3 files alone"
             )
         if name.startswith("_") or not backend.GetSchema("l3__Decode").HasArgument(name):
             raise TypeError(f"decode() has no argument {name!r}")
     dtype = arguments.get("dtype", types.UINT8)
     if dtype not in [getattr(types, name) for name in _DTYPES]:
         raise ValueError(
-            f"fn.decoders.image cannot give {dtype}; decode to one of {', '.join(_DTYPES)}, and "
-            f"use fn.cast behind it"
+            f"fn.decoders.image does not support {dtype}; decode to one of {', '.join(_DTYPES)}, "
+            f"then use fn.cast"
         )
 
 
 def _conditionals() -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """DALI's split and merge, which are private: it has them for its own conditionals."""
+    """DALI's split and merge, which are private: its conditionals use them."""
     conditional = getattr(fn, "_conditional", None)
     split, merge = getattr(conditional, "split", None), getattr(conditional, "merge", None)
     if split is None or merge is None:
@@ -196,7 +194,7 @@ def _share_of_each_batch(
         pipeline = dali.Pipeline.current()
         if pipeline is None:
             raise ValueError(
-                'cpu_share="auto" needs the size of batches: call decode() in a function with '
+                'cpu_share="auto" needs the batch size: call decode() in a function with '
                 "pipeline_def or in the `with` block of a Pipeline"
             )
         shares = _MeasuredShares(cpu_share, pipeline.max_batch_size)

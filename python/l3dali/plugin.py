@@ -26,7 +26,7 @@ _DYNAMIC_MODE = "nvidia.dali.experimental.dynamic"
 
 
 class CacheStatistics(NamedTuple):
-    """What the encoded cache of a GPU has done so far, and holds."""
+    """Statistics of the encoded cache of a GPU."""
 
     hits: int
     misses: int
@@ -54,10 +54,10 @@ def cache_statistics(device_id: int = 0) -> CacheStatistics | None:
 
 
 def library_path() -> Path:
-    """The shared library that holds the operators for the installed DALI.
+    """The shared library with the operators for the installed DALI.
 
     Raises:
-        ImportError: there is no DALI, or none that the operators were built for.
+        ImportError: there is no DALI, or no operators were built for it.
     """
     version = installed_dali()
     check_dali(_build_info.DALI_VERSIONS, version)
@@ -71,7 +71,7 @@ def installed_dali() -> str | None:
     except ModuleNotFoundError as error:
         if error.name in ("nvidia", "nvidia.dali"):
             return None
-        raise  # DALI is there, and a requirement of its own is not.
+        raise  # A requirement of DALI is missing.
     return str(dali.__version__)
 
 
@@ -91,12 +91,7 @@ def _major_minor(version: str) -> tuple[int, ...]:
 
 
 def check_dali(built_for: Sequence[str], installed: str | None) -> None:
-    """Raises ImportError, with the remedy, unless there are operators for the installed DALI.
-
-    Args:
-        built_for: versions of DALI that there are operators for; empty if they were not built.
-        installed: version of the installed DALI; None if there is none.
-    """
+    """Raises ImportError, with the remedy, unless `built_for` has the installed version of DALI."""
     if not built_for:
         raise ImportError(
             "this l3dali was built without the DALI operators (L3_DALI=OFF): "
@@ -112,8 +107,8 @@ def check_dali(built_for: Sequence[str], installed: str | None) -> None:
         oldest = _build_info.MIN_DALI_VERSION
         can_rebuild = _major_minor(installed) >= _major_minor(oldest)
         raise ImportError(
-            f"the L3 operators were built with DALI {', '.join(built_for)}, but DALI {installed} "
-            f"is installed, and a DALI plugin works with its own version alone: "
+            f"the L3 operators were built for DALI {', '.join(built_for)}, but DALI {installed} "
+            f"is installed, and a DALI plugin only works with its own version: "
             f"pip install {package}=={max(built_for, key=_major_minor)}"
             + (
                 f", or rebuild in the source tree with "
@@ -130,8 +125,8 @@ def load() -> None:
     dynamic = sys.modules.get(_DYNAMIC_MODE)
     if dynamic is not None and not hasattr(dynamic, "l3"):
         warnings.warn(
-            f"{_DYNAMIC_MODE} lists DALI's operators when it is imported, and now lacks `l3`: "
-            f"import l3dali.plugin before it",
+            f"{_DYNAMIC_MODE} was imported before the operators and lacks `l3`: "
+            f"import l3dali.plugin first",
             RuntimeWarning,
             stacklevel=2,
         )

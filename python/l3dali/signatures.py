@@ -1,4 +1,4 @@
-"""How files of image formats begin and are named, and what people call them."""
+"""Signatures, suffixes and names of image formats."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ SIGNATURES: dict[str, tuple[bytes, ...]] = {
 _DICOM = b"DICM"
 HEAD_BYTES = 132  # enough for `format_of`
 _SHORT_SIGNATURES = (b"BM", JPEGXL_CODESTREAM, *_NETPBM)
-# More of headers that begin with these: of BMP what is reserved, and a size; sizes or words of
-# netpbm. Lists of points in text may begin as netpbm in digits.
+# Longer patterns for short signatures: reserved bytes and size of BMP; sizes or words of netpbm.
+# Text may begin like netpbm in digits.
 _SURE = re.compile(rb"(?s:BM.{4}\0{4}.{4})[\x0c(48@l|]\0|P[4-6]\n(?:#|\d+\s+\d)|P7\n(?:#|[A-Z]+ )")
 _NAMES = {
     "png": "PNG",
@@ -45,7 +45,7 @@ _NAMES = {
     "npy": "NumPy",
     "dicom": "DICOM",
 }
-# Of formats that nothing here reads.
+# Formats that are not supported.
 _NOT_READ = {"GIF": (b"GIF87a", b"GIF89a"), "OpenEXR": (b"v/1\x01",)}
 _BRANDS_NOT_READ = {
     b"avif": "AVIF",
@@ -57,11 +57,11 @@ _BRANDS_NOT_READ = {
 
 
 def format_of(data: bytes) -> tuple[str, bool]:
-    """The format, such as "png", "l3" or "", that `HEAD_BYTES` show, and whether surely so.
+    """The format by the first `HEAD_BYTES`, such as "png", "l3" or "", and whether it is certain.
 
-    Not sure are signatures so short that other data may begin so.
+    It is not certain for signatures so short that other data may begin alike.
     """
-    if data[128:HEAD_BYTES] == _DICOM:  # behind anything, such as the beginning of a TIFF
+    if data[128:HEAD_BYTES] == _DICOM:  # after any data, such as the beginning of a TIFF
         return "dicom", True
     if data.startswith(_RIFF) and data[8:12] != b"WEBP":
         return "", False
@@ -73,14 +73,14 @@ def format_of(data: bytes) -> tuple[str, bool]:
 
 
 def format_not_read(data: bytes) -> str:
-    """The name of a format that is known, and that L3 does not read; "" for others."""
+    """The name of a known format that is not supported; "" for others."""
     if data[4:8] == b"ftyp":
         return _BRANDS_NOT_READ.get(bytes(data[8:12]), "")
     return next((name for name, begin in _NOT_READ.items() if data.startswith(begin)), "")
 
 
 def remedy_for_other(data: bytes) -> str:
-    """What a file is that is no L3 file, and how to make one of it; "" if nothing is known."""
+    """The format of a file that is not L3, and how to convert it; "" if it is unknown."""
     if data.startswith(HANDLE_SIGNATURE):
         return "a lazy handle: use lazy=False, or the operators of fn.l3"
     name, is_sure = format_of(data)
@@ -88,10 +88,10 @@ def remedy_for_other(data: bytes) -> str:
         what = f"a {_NAMES[name]} file, not an L3 image"
         if not is_sure:
             what = f"not an L3 image, perhaps a {_NAMES[name]} file"
-        return f"{what}: l3 encode makes one of it"
+        return f"{what}: convert it with l3 encode"
     if other := format_not_read(data):
         article = "an" if other[0] in "AO" else "a"
-        return f"{article} {other} file, not an L3 image: make a PNG of it, and l3 encode that"
+        return f"{article} {other} file, not an L3 image: convert it to PNG, then with l3 encode"
     return ""
 
 
@@ -105,8 +105,8 @@ _UNREAD_SUFFIXES = IMAGE_SUFFIXES - READ_SUFFIXES
 
 
 def unread_images(others: Mapping[str, int], what: str) -> list[str]:
-    """Says which of the other files, by suffix, are images not read."""
+    """A remark on other files, counted by suffix, that are images which are not supported."""
     counts = [f"{others[suffix]} {suffix}" for suffix in sorted(_UNREAD_SUFFIXES & others.keys())]
     if not counts:
         return []
-    return [f"images among the files {what}: {', '.join(counts)}; make PNG of them first"]
+    return [f"images among the files {what}: {', '.join(counts)}; convert them to PNG first"]

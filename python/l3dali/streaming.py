@@ -33,9 +33,9 @@ def register(
 ) -> None:
     """Adds "l3" to the types of columns that this process writes and reads.
 
-    A value is an array as for `l3dali.encode`, an image of Pillow, or bytes, which are written as
-    they are. What is read is what `l3dali.decode` gives. A repeat sets the options anew. Processes
-    that are forked have it too; those that are spawned register for themselves.
+    A value is an array as for `l3dali.encode`, an image of Pillow, or the bytes of a file. Reading
+    returns arrays of `l3dali.decode`. A second call replaces the options. Forked processes inherit
+    the type; spawned ones must register it themselves.
 
     Args:
         max_pixels: as in `l3dali.decode`.

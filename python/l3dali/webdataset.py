@@ -39,11 +39,11 @@ def decode(
         max_pixels: as in `l3dali.decode`.
 
     Returns:
-        Of `.l3` what `l3dali.decode` gives; None of others, which leaves them to other handlers.
+        The array of `l3dali.decode`; None for other suffixes, which other handlers decode.
 
     Raises:
-        L3Error: the member is damaged; webdataset makes a `DecodingError` of it that names the
-            sample.
+        L3Error: the member is damaged; webdataset turns it into a `DecodingError` with the
+            sample's name.
     """
     if key.rpartition(".")[2].lower() != "l3":
         return None
@@ -53,8 +53,7 @@ def decode(
 def handlers(**options: Unpack[codec.EncodeOptions]) -> dict[str, Callable[[Any], bytes]]:
     """Handlers for the `encoder` of `TarWriter` and `ShardWriter`: webdataset's own and `.l3`.
 
-    Values under `.l3` are arrays as for `l3dali.encode`, images of Pillow, or bytes, which are
-    written as they are.
+    Values under `.l3` are arrays as for `l3dali.encode`, images of Pillow, or bytes of files.
 
     Args:
         **options: those of `l3dali.encode`.

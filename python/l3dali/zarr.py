@@ -35,7 +35,7 @@ class _Part(NamedTuple):
 
 
 def _part(selection: tuple[Any, ...], shape: tuple[int, ...]) -> _Part | None:
-    """The part of a chunk that has what `selection` takes; None if all of it must be decoded."""
+    """The part of a chunk with the `selection`; None if all of it must be decoded."""
     if len(selection) != len(shape):
         return None
     ranges: list[range] = []
@@ -74,8 +74,8 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
     """Chunks as L3 files.
 
     A chunk is (H, W) or (H, W, C) with 1 to 4 channels; of one with more axes, or more channels,
-    the leading axes are stacked to one image. It is uint8, uint16, int8 or int16. Of a chunk
-    that is read in part, only the tiles of that part are decoded.
+    the leading axes are stacked to one image. It is uint8, uint16, int8 or int16. If a part of
+    a chunk is read, only the tiles of that part are decoded.
     """
 
     coding: codec.Coding = codec.DEFAULT_CODING
@@ -84,7 +84,7 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
     is_fixed_size = False
 
     def __post_init__(self) -> None:
-        """Judges the options, which are those of `l3dali.encode`.
+        """Checks the options, which are those of `l3dali.encode`.
 
         Raises:
             TypeError: an option is of a wrong type.
@@ -99,7 +99,7 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
         return cls(**(options or {}))
 
     def to_dict(self) -> dict[str, Any]:
-        """What the metadata of arrays say of the codec; Zarr's interface."""
+        """The codec for the metadata of arrays; Zarr's interface."""
         return {"name": _NAME, "configuration": {"coding": self.coding, "effort": int(self.effort)}}
 
     def validate(self, *, shape: tuple[int, ...], dtype: Any, chunk_grid: Any) -> None:
@@ -128,7 +128,7 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
         return self._decode_part(data, (), chunk_spec)
 
     def _decode_part(self, data: Any, selection: tuple[Any, ...], chunk_spec: Any) -> Any:
-        """What `selection` takes of a chunk; all of it if that is empty."""
+        """The `selection` of a chunk; all of it if that is empty."""
         shape = chunk_spec.shape
         content = data.as_buffer_like()
         whole = image_shape(shape)

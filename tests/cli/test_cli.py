@@ -104,7 +104,7 @@ def test_signed_samples_come_from_tiff_and_go_there(
     assert main(["info", str(encoded)]) == 0
     assert f"{8 * pixels.itemsize} bits signed, " in capsys.readouterr().out
     assert main(["decode", str(encoded), "-o", str(tmp_path / "b.png")]) == 2
-    assert ".png cannot hold signed samples; .tif can" in capsys.readouterr().err
+    assert ".png cannot hold signed samples; use .tif" in capsys.readouterr().err
     assert not (tmp_path / "b.png").exists()
 
 
@@ -377,7 +377,7 @@ def test_verify_reports_images_that_it_did_not_compare(
     capsys.readouterr()
     assert main(["verify", str(out), "--source", str(tree)]) == 0
     error = capsys.readouterr().err
-    assert f"images among the files of {tree}: 1 .gif; make PNG" in error
+    assert f"images among the files of {tree}: 1 .gif; convert them" in error
     assert "links to folders not followed: 1" in error
     assert main(["encode", str(tree)]) == 0
     assert main(["verify", str(tree), "--source", str(tree)]) == 0  # beside their sources
@@ -388,13 +388,13 @@ def test_gif_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["encode", str(tmp_path / "a.gif")]) == 2
     output = capsys.readouterr()
     assert output.out == ""  # no table of zeros
-    assert "a.gif: GIF files are not read; make a PNG of it first\n" in output.err
+    assert "a.gif: GIF files are not supported; convert it to PNG first\n" in output.err
 
 
 @pytest.mark.parametrize(
     ("suffix", "says"),
     [
-        (".gif", "; images among the files there: 2 .gif; make PNG of them first\n"),
+        (".gif", "; images among the files there: 2 .gif; convert them to PNG first\n"),
         (".l3", "; 2 files are L3 already: use the originals, or"),
     ],
 )
@@ -510,7 +510,7 @@ def test_many_bands_through_tiff(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert np.array_equal(png, bands[..., [3, 0, 6]])
     code, output = run("decode", l3, "-o", tmp_path / "all.png")
     assert code == 2
-    assert ".png cannot hold 7 channels of 16 bits; .tif can" in output
+    assert ".png cannot hold 7 channels of 16 bits; use .tif" in output
     code, output = run("decode", l3, "-o", tmp_path / "no.png", "--channels", "3,9")
     assert code == 2
     assert "channel 9 is asked for, and the image has 7" in output

@@ -57,7 +57,7 @@ def test_palette_images_that_become_colours_are_counted(
     assert main(["encode", str(masks), "-o", str(out)]) == 0
     error = capsys.readouterr().err
     assert "l3: palette images that became RGB: 3;" in error
-    assert "--palette index keeps their class numbers" in error
+    assert "--palette index keeps the class numbers" in error
     assert main(["verify", str(out), "--source", str(masks)]) == 0
 
 

@@ -147,7 +147,7 @@ def test_json_summary_takes_the_place_of_nothing(
     before = {path: path.read_bytes() for path in tmp_path.glob("*") if path.is_file()}
     arguments = ["encode", "--files-from", "list", "--json-summary", name]
     assert main(arguments) == 2
-    assert f"l3: --json-summary {name}: this " in capsys.readouterr().err
+    assert f"l3: --json-summary {name}: the file is " in capsys.readouterr().err
     assert before == {path: path.read_bytes() for path in tmp_path.glob("*") if path.is_file()}
 
 
@@ -181,7 +181,7 @@ def test_growth_of_lossy_sources_is_said(
     PIL_Image.fromarray(NOISE).save(tmp_path / "2.webp", quality=30)
     write_png(tmp_path / "3.png")
     assert main(["encode", str(tmp_path)]) == 0
-    assert "l3: lossy images that grew: 3; L3 stores each" in capsys.readouterr().err
+    assert "l3: lossy images that grew: 3, since L3" in capsys.readouterr().err
 
 
 # What ends a run.

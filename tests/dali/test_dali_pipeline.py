@@ -585,13 +585,13 @@ def test_damaged_file_of_another_format(pairs: list[Pair], device: str) -> None:
         ({"device": "mixed", "cpu_share": float("nan")}, ValueError, "0 to 1, not nan"),
         ({"device": "mixed", "cpu_share": True}, ValueError, "a number, 0 to 1"),
         ({"device": "mixed", "cpu_share": "half"}, ValueError, 'a number, 0 to 1, or "auto"'),
-        ({"channels": [0]}, ValueError, "fn.decoders.image gives all"),
+        ({"channels": [0]}, ValueError, "fn.decoders.image returns all"),
         ({"fill_range": True}, ValueError, "fn.decoders.image always fills the range"),
         ({"on_error": "zero"}, ValueError, "fn.decoders.image always raises"),
         ({"return_status": True}, ValueError, "fn.decoders.image has no statuses"),
         ({"max_pixels": 100}, ValueError, "fn.decoders.image has no limit"),
         ({"skip_cached_images": True}, ValueError, "without bytes"),
-        ({"dtype": types.FLOAT16}, ValueError, "fn.decoders.image cannot give.*fn.cast"),
+        ({"dtype": types.FLOAT16}, ValueError, "fn.decoders.image does not support.*fn.cast"),
         ({"crop": (3, 3)}, TypeError, "no argument 'crop'"),
         ({"_times": 3}, TypeError, "no argument '_times'"),
     ],
@@ -610,7 +610,7 @@ def test_arguments_that_make_no_sense(
 
 def test_auto_outside_of_a_pipeline() -> None:
     encoded, _ = fn.readers.file(files=["a"])
-    with pytest.raises(ValueError, match="needs the size of batches"):
+    with pytest.raises(ValueError, match="needs the batch size"):
         decode(encoded, device="mixed", cpu_share="auto")
 
 

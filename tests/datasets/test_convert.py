@@ -366,7 +366,7 @@ def test_a_manifest_with_lines_that_are_no_rows_stays(
     (target / "l3-manifest.jsonl").write_text(text)
     for more in ([source, target], [source, target, "--dry-run"], [empty, target]):
         assert convert(*more) == 2
-        assert "line 1 is no row that this version reads: remove" in capsys.readouterr().err
+        assert "line 1 is invalid in this version: remove" in capsys.readouterr().err
         assert (target / "l3-manifest.jsonl").read_text() == text
     assert (target / "0.l3").read_text() == "a user's"
     assert files_below(target) == {"0.l3"}
@@ -407,7 +407,7 @@ def test_lines_that_are_no_rows_are_refused(
     edit(target, **fields)
     for command in ([source, target, "--remove-gone"], [source, target, "--dry-run"]):
         assert convert(*command) == 2
-        assert "line 1 is no row that this version reads" in capsys.readouterr().err
+        assert "line 1 is invalid in this version" in capsys.readouterr().err
     assert main(["verify", str(target)]) == 2
     assert files_below(tmp_path) >= {"victim", "d/0.l3", "d/1.l3"}
 
@@ -476,8 +476,7 @@ def test_a_torn_manifest_loses_its_last_row_alone(tmp_path: Path) -> None:
 
 SHARDS = 6
 INTERRUPTED = (
-    f"l3: interrupted; [1-{SHARDS}] of {SHARDS} shards and files are done; "
-    "the same command goes on\n"
+    f"l3: interrupted; [1-{SHARDS}] of {SHARDS} shards and files are done; run again to continue\n"
 )
 
 
@@ -1173,7 +1172,7 @@ def test_files_that_no_run_has_written_stay(
         assert convert(results, photos, "--to", "source") == 2
         told = capsys.readouterr().err
         for path, data in mine.items():
-            assert f"{path} exists, and l3-manifest.jsonl does not know it" in told
+            assert f"{path} exists and is not in l3-manifest.jsonl" in told
             assert path.read_bytes() == data
     for path in mine:
         path.unlink()
@@ -1232,7 +1231,7 @@ def test_a_source_that_is_damaged_later_keeps_its_result(
     source.write_bytes(whole[:-30])
     for _ in range(2):
         assert convert(*command) == 2
-        assert f"the result of an earlier run, {result.name}, stays" in capsys.readouterr().err
+        assert f"the earlier result {result.name} was kept" in capsys.readouterr().err
         assert files_below(dest) == {result.name}
         assert result.read_bytes() == before
     source.write_bytes(whole)

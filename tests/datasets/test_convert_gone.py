@@ -12,8 +12,8 @@ from convert_tools import convert, files_below, png, rows_of, samples, write_tar
 pytest.importorskip("rich")
 
 from l3dali.cli import converting, main
+from l3dali.datasets.convert.sources import Sources, find_sources
 from l3dali.datasets.convert.storage import LocalFolder
-from l3dali.datasets.convert.work import Sources, find_sources
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_results_of_sources_that_are_gone(folder: Path, capsys: pytest.CaptureFi
     (folder / "a.tar").unlink()
     assert convert(folder, dest) == 0
     told = capsys.readouterr().err
-    assert "results whose sources are gone: 2; --remove-gone removes those" in told
+    assert "results whose sources are gone: 2; --remove-gone removes the" in told
     assert "1.l3 (of 1.png)" in told
     assert convert(folder, dest, "--remove-gone", "--dry-run") == 0
     assert "gone: 2; would be removed" in capsys.readouterr().err
@@ -80,7 +80,7 @@ def test_files_that_a_user_changed_stay(folder: Path, capsys: pytest.CaptureFixt
     assert convert(folder, dest, "--to", "png", "--remove-gone") == 0  # 0.l3 is superseded
     told = capsys.readouterr().err
     assert "gone: 2 removed" in told
-    assert "gone: 1; --remove-gone removes those not changed since" in told
+    assert "gone: 1; --remove-gone removes the unchanged ones" in told
     results = {"0.png", "3.png", "a.tar", "a.idx"}
     assert files_below(dest) == {"1.l3", "3.l3", "b.idx", *results}
 
@@ -177,7 +177,7 @@ def test_sources_that_fail_keep_their_results(
         assert convert(folder, dest, "--on-error", "fail") == 2
         told = capsys.readouterr().err
         for result in ("1.l3", "a.tar"):
-            assert told.count(f"; the result of an earlier run, {result}, stays\n") == 1
+            assert told.count(f"; the earlier result {result} was kept\n") == 1
         assert files_below(dest) == before
         assert {rows_of(dest)[name].status for name in ("1.png", "a.tar")} == {"failed"}
     assert main(["verify", str(dest)]) == 2
@@ -200,7 +200,7 @@ def test_what_cannot_be_listed_is_not_gone(
     (folder / "1.png").unlink()
     (folder / "1.png").symlink_to("nowhere")
     assert convert(folder, dest, "--remove-gone") == 2
-    assert "--remove-gone needs to know all sources" in capsys.readouterr().err
+    assert "--remove-gone needs all sources" in capsys.readouterr().err
     assert (dest / "1.l3").exists()
 
 
@@ -241,7 +241,7 @@ def test_sources_are_listed_under_the_lock(
         found = find_sources(arguments)
         (folder / "new.png").write_bytes(png(9))
         assert convert(folder, dest) == 2
-        assert "another l3 convert works on" in capsys.readouterr().err
+        assert "another l3 convert writes to" in capsys.readouterr().err
         return found
 
     monkeypatch.setattr(converting, "find_sources", find)

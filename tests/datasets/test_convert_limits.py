@@ -312,7 +312,7 @@ def test_the_fork_server_is_killed(tmp_path: Path, times: int, code: int) -> Non
     )
     assert run.returncode == code
     assert (tmp_path / "d" / "a.tar").exists() == (code == 0)
-    told = "l3: a process for the work could not be started\n" if code else ""
+    told = "l3: a worker process could not be started\n" if code else ""
     assert run.stderr == told
 
 
@@ -348,7 +348,7 @@ def test_an_interrupt_does_not_wait(tmp_path: Path, held: str, jobs: int) -> Non
     command = [sys.executable, "-c", "import held_image; held_image.run()", "convert", "s", "d"]
     command += ["-j2", "--effort", "9"]
     code, told = interrupted(command, tmp_path, child_environment(HELD=held))
-    done = f"0 of {jobs} shards and files are done; the same command goes on"
+    done = f"0 of {jobs} shards and files are done; run again to continue"
     assert (code, told) == (130, f"l3: interrupted; {done}\n")
     assert not (tmp_path / "ended").exists()
     assert files_below(tmp_path / "d") == set()

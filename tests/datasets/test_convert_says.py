@@ -52,7 +52,7 @@ def test_nothing_found(tmp_path: Path, to: str, capsys: pytest.CaptureFixture[st
     told = capsys.readouterr().err
     if to == "l3":
         assert code == 0
-        assert "l3: no image was found in 2 files; read are " in told
+        assert "l3: no image was found in 2 files; supported: " in told
         assert ".parquet" in told
         assert files_below(tmp_path / "d") == {"a.gif", "b.7z"}
     else:
@@ -91,7 +91,7 @@ def test_a_summary_replaces_nothing_that_its_run_writes(
     write_tar(tmp_path / "s" / "a.tar", samples(1))
     target = tmp_path / "d"
     assert convert(tmp_path / "s", target, "--json-summary", target / name) == 2
-    assert "this is no earlier summary" in capsys.readouterr().err
+    assert "the file is no summary" in capsys.readouterr().err
     before = (target / name).read_bytes()
     assert b'"exit_code"' not in before
     assert convert(tmp_path / "s", target, "--json-summary", target / name) == 2
@@ -110,14 +110,14 @@ def test_l3_files_alone_are_nothing_to_convert(
     assert not (tmp_path / "e").exists()
     (tmp_path / "d" / "b.png").write_bytes(png())
     assert convert(tmp_path / "d", tmp_path / "f", "--coding", "packed") == 0
-    assert "L3 files copied as they are: 1; for another coding use" in capsys.readouterr().err
+    assert "L3 files copied unchanged: 1; for another coding use" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["s", "file"], "l3: file is no folder"),
-        (["*.tar", "d"], "*.tar: no such file or folder; * is the shell's: leave"),
+        (["s", "file"], "l3: file is not a folder"),
+        (["*.tar", "d"], "*.tar: no such file or folder; the shell expands *: leave"),
         (["s", "d", "--to", "png", "--coding", "packed"], "it only applies to L3 output"),
     ],
 )
@@ -152,9 +152,11 @@ def test_done_and_failed_apart(
         command = (source, tmp_path / "d", "--on-error", on_error, "--json-summary", summary)
         assert convert(*command) == 2
         output = capsys.readouterr()
-        said = f"1 shard and 2 files done, {new} of them in this run; 1 copied as it is; 2 failed, "
+        said = (
+            f"1 shard and 2 files done, {new} of them in this run; 1 copied unchanged; 2 failed, "
+        )
         assert f"{said}{became} (--on-error {on_error})" in output.out
-        assert "copied as they are: 1 .gif; make PNG of them first" in output.err
+        assert "copied unchanged: 1 .gif; convert them to PNG first" in output.err
         counts = json.loads(summary.read_text())
         assert (counts["done"], counts["kept"], counts["failed"]) == (new, 3 - new, 2)
 
@@ -204,9 +206,9 @@ def test_labels_that_name_no_image(
         assert convert(source, tmp_path / "d", *given) == 0
         told = capsys.readouterr().err.splitlines()
         # Of files that is known before the work, too.
-        assert told.count("l3: --labels '_msk.png' named no image") == (1 if shard else 2)
+        assert told.count("l3: --labels '_msk.png' matches no image") == (1 if shard else 2)
         assert not any("a.png" in line for line in told)
-        assert "l3: palette images that became colours: 1; --labels names others" in told
+        assert "l3: palette images that became colours: 1; --labels marks others" in told
     assert convert("--dry-run", source, tmp_path / "f", *given) == 0
     assert f"would convert {'1 shard' if shard else '2 files'} of " in capsys.readouterr().out
     assert convert(source, tmp_path / "e", "--labels", ".seg.png") == 0
@@ -282,7 +284,7 @@ def test_label_maps_are_not_made_smaller_by_chance(
     assert main([*command, "--json-summary", str(tmp_path / "told.json")]) == 2
     (failure,) = json.loads((tmp_path / "told.json").read_text())["failures"]
     assert failure["path"] == str(source)
-    assert "--labels keeps them, --no-labels says that it is a picture" in failure["reason"]
+    assert "use --labels to keep them, --no-labels if it is a picture" in failure["reason"]
     assert (tmp_path / "d" / "photo.l3").exists()
     assert main([*command, "--overwrite", "--labels"]) == 0
     assert set(np.unique(l3dali.imread(result))) <= set(range(12))
@@ -298,9 +300,9 @@ def test_label_maps_are_not_made_smaller_by_chance(
 def test_urls_with_a_query(tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A result would be named after the query, and a shard would not be known as one."""
     assert convert(url, tmp_path / "d") == 2
-    assert f"l3: {url}: what follows ? or # would be in the name" in capsys.readouterr().err
+    assert f"l3: {url}: URLs with ? or # are not supported" in capsys.readouterr().err
     assert main(["verify", url]) == 2
-    assert f"{url}: what follows ? or # would be in the name" in capsys.readouterr().err
+    assert f"{url}: URLs with ? or # are not supported" in capsys.readouterr().err
 
 
 def test_no_space_for_the_manifest(

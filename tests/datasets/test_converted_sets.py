@@ -98,7 +98,7 @@ def test_a_shard_without_a_manifest(converted: Path, capsys: pytest.CaptureFixtu
     assert f"{IMAGES + 2} L3 images" in told
     assert "other files skipped: 1" in told
     assert run("verify", converted, "--source", converted.parent / "s") == 2
-    assert "a.tar: no manifest names its source" in capsys.readouterr().err
+    assert "a.tar: its source is in no manifest" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["tar", "l3", "copy"])
@@ -116,14 +116,14 @@ def test_damage(converted: Path, kind: str, capsys: pytest.CaptureFixture[str]) 
     if kind == "tar":
         assert f"{path}: 0000.l3: " in told
     elif kind == "copy":
-        assert "its bytes are not those that l3 convert has written" in told
+        assert "changed since l3 convert wrote it" in told
 
 
 def test_what_is_gone(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (converted / "sub" / "1.l3").unlink()
     assert run("verify", converted) == 2
     told = capsys.readouterr().err
-    assert "sub/1.l3: no such file; the manifest has it, of sub/1.png" in told
+    assert "sub/1.l3: this result of sub/1.png is missing" in told
     assert run("verify", converted, "--source", converted.parent / "s") == 2
     assert "sub/1.png: it has no result" in capsys.readouterr().err
 
@@ -133,11 +133,11 @@ def test_an_earlier_result_is_gone(converted: Path, capsys: pytest.CaptureFixtur
     source = converted.parent / "s"
     (source / "sub" / "1.png").write_bytes(b"damage")
     assert convert(source, converted) == 2
-    assert "the result of an earlier run, sub/1.l3, stays" in capsys.readouterr().err
+    assert "the earlier result sub/1.l3 was kept" in capsys.readouterr().err
     (converted / "sub" / "1.l3").unlink()
     assert run("verify", converted) == 2
     told = capsys.readouterr().err
-    assert "sub/1.l3: no such file; the manifest has it, of sub/1.png" in told
+    assert "sub/1.l3: this result of sub/1.png is missing" in told
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -150,7 +150,7 @@ def test_a_set_and_a_folder_in_it(
     assert "4 files of" in capsys.readouterr().err
     shutil.copyfile(converted / "0.l3", converted / "sub" / "1.l3")
     assert run("verify", *paths) == 2
-    assert "sub/1.l3: its bytes are not those" in capsys.readouterr().err
+    assert "sub/1.l3: changed since l3 convert wrote it" in capsys.readouterr().err
 
 
 def test_sources_that_cannot_be_read_have_no_result(
@@ -179,9 +179,9 @@ def test_sets_below_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert run("verify", tmp_path / "d") == 2
     told = capsys.readouterr().err
     assert "l3: 3 failed" in told
-    assert f"{tmp_path}/d/a/0.l3: no such file; the manifest has it, of a/0.png" in told
-    assert f"{tmp_path}/d/a/a.tar: a/a.idx, its index, has changed" in told
-    assert f"{tmp_path}/d/sub/b/labels.json: its bytes are not those" in told
+    assert f"{tmp_path}/d/a/0.l3: this result of a/0.png is missing" in told
+    assert f"{tmp_path}/d/a/a.tar: its index a/a.idx has changed" in told
+    assert f"{tmp_path}/d/sub/b/labels.json: changed since l3 convert wrote it" in told
 
 
 def test_lines_of_a_manifest_that_are_damaged(
@@ -192,7 +192,7 @@ def test_lines_of_a_manifest_that_are_damaged(
     manifest.write_bytes(b"x".join([first[:5], first[6:]]) + b"".join(rest))
     assert run("verify", converted) == 2
     told = capsys.readouterr().err
-    assert f"{manifest}: line 1 is no row that this version reads" in told
+    assert f"{manifest}: line 1 is invalid in this version" in told
 
 
 def test_a_source_that_has_changed(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -241,10 +241,10 @@ def test_indexes_of_shards(converted: Path, capsys: pytest.CaptureFixture[str]) 
     lines = index.read_text().splitlines(keepends=True)
     index.write_text("".join(lines[:-1]))
     assert run("verify", converted) == 2
-    assert f"{converted / 'a.tar'}: a.idx, its index, has changed" in capsys.readouterr().err
+    assert f"{converted / 'a.tar'}: its index a.idx has changed" in capsys.readouterr().err
     index.unlink()
     assert run("verify", converted, "--source", converted.parent / "s") == 2
-    assert f"{converted / 'a.tar'}: a.idx, its index, is gone" in capsys.readouterr().err
+    assert f"{converted / 'a.tar'}: its index a.idx is missing" in capsys.readouterr().err
     assert convert(converted.parent / "s", converted) == 0
     assert index.read_text().splitlines(keepends=True) == lines
     assert run("verify", converted) == 0
@@ -268,7 +268,7 @@ def test_originals_that_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert f"{len(originals)} of them copies of originals" in capsys.readouterr().err
     originals[0].write_bytes(originals[0].read_bytes() + b" ")
     assert run("verify", tmp_path / "d", "--source", source) == 2
-    assert f"{originals[0]}: its bytes are not those" in capsys.readouterr().err
+    assert f"{originals[0]}: changed since l3 convert wrote it" in capsys.readouterr().err
 
 
 def test_urls(converted: Path, memory: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -139,7 +139,7 @@ def test_the_step_is_of_all_gpus() -> None:
         ({"nodes": 0}, "nodes of the host is 0"),
         ({"file_system": float("inf")}, "file_system is inf"),
         ({"train_rate": 0}, "train_rate above 0"),
-        ({"disc": 1e9}, "disc is not known"),
+        ({"disc": 1e9}, "unknown field disc"),
         ({"decode": {}}, "decode is empty"),
         ({"decode": {"png": 1e9}}, "decode['png']"),
         ({"decode_error": 1}, "decode_error is below 1"),

@@ -292,7 +292,7 @@ def test_a_gpu_takes_what_the_cores_cannot() -> None:
 
 
 def test_images_that_take_no_time() -> None:
-    with pytest.raises(UsageError, match="an image takes no time"):
+    with pytest.raises(UsageError, match="images take no time"):
         plan_of(make_profile({**PHOTOS, "packed": (0.0, 0.0)}))
 
 
@@ -320,7 +320,7 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
         ({"formats": []}, "no groups of images, or no formats"),
         ({"prices": {"cpu_seconds": float("nan")}}, "prices.cpu_seconds is nan"),
         ({"limits": {}}, "limits.host is missing"),
-        ({"ties": [{"group": GROUP, "formats": ["rans"], "shares": []}]}, "a share for each"),
+        ({"ties": [{"group": GROUP, "formats": ["rans"], "shares": []}]}, "each format needs"),
     ],
 )
 def test_a_damaged_plan_is_refused(tmp_path: Path, change: dict[str, Any], says: str) -> None:

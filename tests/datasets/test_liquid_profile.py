@@ -233,7 +233,7 @@ def test_labels_that_name_no_image(folder: Path, capsys: pytest.CaptureFixture[s
     assert main(command) == 2
     assert "--labels mask/*: no image matches" in capsys.readouterr().err
     assert main([*command, "--labels", "masks/*"]) == 0
-    assert "l3: --labels 'mask/*' named no image\n" in capsys.readouterr().err
+    assert "l3: --labels 'mask/*' matches no image\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -267,8 +267,8 @@ def test_a_data_set_of_l3_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     ("arguments", "message"),
     [
         (["nowhere"], "no such file or folder"),
-        (["empty"], "no images found in the data set; read are .bmp .dcm .j2k .jp2"),
-        (["gif"], "images among the files there: 1 .gif; make PNG of them first"),
+        (["empty"], "no images found in the data set; supported: .bmp .dcm .j2k .jp2"),
+        (["gif"], "images among the files there: 1 .gif; convert them to PNG first"),
         (["set", "--disk", "0MB/s"], "is no rate"),
         (["set", "--disk=-5MB/s"], "is no rate"),
         (["set", "--cores", "0"], "not a positive number"),
@@ -399,7 +399,7 @@ def test_reading(folder: Path) -> None:
     reading = measure_reading(files, 5, np.random.default_rng(1))
     assert reading.rate > 0
     assert reading.cpu_seconds(1000, 0) > 0
-    assert any("MB only, so it is not reliable: give it by --disk" in n for n in reading.notes)
+    assert any("MB only, and is not reliable: set it by --disk" in n for n in reading.notes)
     (folder / "deep.png").unlink()
     gone = [each for each in files if each[1].name == "deep.png"]
     with pytest.raises(OSError, match="No such file"):

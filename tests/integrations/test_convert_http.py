@@ -80,7 +80,7 @@ def test_folders_of_a_server_are_not_listed(
 ) -> None:
     """Pages of strangers held up Ctrl-C, and took memory by the square of their bytes."""
     assert convert(f"{url}/{name}", tmp_path / "d") == 2
-    told = "no such file or folder; folders of web servers are not listed: name their files"
+    told = "no such file or folder; folders on web servers cannot be listed: name their files"
     assert f"{url}/{name}: {told}" in capsys.readouterr().err
 
 
@@ -114,7 +114,7 @@ def test_failures_of_a_server_are_named(
     assert convert(f"{url}/s/{{1..5}}.png", tmp_path / "d") == 2
     assert files_below(tmp_path / "d") == {"1.l3"}
     told = capsys.readouterr().err
-    assert f"{url}/s/2.png: the server does not say how many bytes it has" in told
+    assert f"{url}/s/2.png: the server does not report the file's size" in told
     assert "503, message='Service Unavailable'" in told
     assert f"{url}/s/4.png: Server disconnected" in told
     assert f"{url}/s/5.png: no such file" in told

@@ -257,5 +257,5 @@ def test_what_cannot_work_is_said(
     )
     assert (done.returncode, done.stderr) == (
         2,
-        "l3: --engine ray needs what is not installed: pip install ray\n",
+        "l3: --engine ray needs a package that is not installed: pip install ray\n",
     )

@@ -129,7 +129,7 @@ def test_nothing_names_a_patient() -> None:
     assert kept["PatientID"] == "4711"
     assert kept["SliceThickness"] == 5
     assert b"Doe" not in encoded
-    with pytest.raises(ValueError, match="'PatientsName' is no keyword of DICOM"):
+    with pytest.raises(ValueError, match="'PatientsName' is not a DICOM keyword"):
         l3dali.transcode(data, dicom_tags=["PatientsName"])
 
 
@@ -196,7 +196,7 @@ def test_a_wrong_keyword_ends_the_command(
     (tmp_path / "a.dcm").write_bytes(bytes_of("CT_small"))
     wrong = ["--dicom-tags", "SliceThickness, SliceThicknes"]
     assert main(["convert", str(tmp_path), str(tmp_path / "l3"), *wrong]) == 2
-    assert "'SliceThicknes' is no keyword" in capsys.readouterr().err
+    assert "'SliceThicknes' is not a DICOM keyword" in capsys.readouterr().err
     assert not (tmp_path / "l3").exists()
 
 

@@ -136,7 +136,7 @@ def test_imageio_reads_streams_that_cannot_seek() -> None:
     array = pixels(1, 30, 40)
     data = io.BytesIO(l3dali.encode(array))
     assert np.array_equal(iio.imread(Stream(), plugin="L3"), array)
-    with pytest.raises(ValueError, match="converts no colours: read without mode"):
+    with pytest.raises(ValueError, match="cannot convert colours: read without mode"):
         iio.imread(l3dali.encode(array), plugin="L3", mode="L")
 
 

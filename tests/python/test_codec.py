@@ -494,8 +494,8 @@ def test_window_reads_only_the_tiles_it_touches(tiled: tuple[Image, bytes]) -> N
     np.testing.assert_array_equal(l3dali.decode(damaged, window=window), part(image, window))
 
 
-_ENCODE = "file, not an L3 image: l3 encode makes one of it"
-_PNG_FIRST = "file, not an L3 image: make a PNG of it, and l3 encode that"
+_ENCODE = "file, not an L3 image: convert it with l3 encode"
+_PNG_FIRST = "file, not an L3 image: convert it to PNG, then with l3 encode"
 
 
 @pytest.mark.parametrize(

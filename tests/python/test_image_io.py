@@ -369,7 +369,7 @@ def test_tiff_that_does_not_say_where_its_tiles_are(code: int, count: int) -> No
     with tifffile.TiffFile(io.BytesIO(data)) as file:
         at = file.pages[0].tags[code].offset
     damaged = data[: at + 4] + struct.pack("<I", count) + data[at + 8 :]
-    with pytest.raises(ImageError, match="where its 4 strips or tiles are"):
+    with pytest.raises(ImageError, match="offsets of its 4 strips or tiles"):
         read_picture(damaged)
 
 
@@ -422,7 +422,7 @@ def test_damaged_png_does_not_stay_in_memory() -> None:
 def test_tiff_that_lists_one_strip_of_many() -> None:
     """The others were whatever follows it."""
     data = tiff(noise(1, height=40), rowsperstrip=40)
-    with pytest.raises(ImageError, match="where its 1 strips or tiles are"):
+    with pytest.raises(ImageError, match="offsets of its 1 strips or tiles"):
         read_picture(_with_tags(data, t279=13 * 10))
 
 
@@ -463,7 +463,7 @@ def test_tiff_without_all_of_its_tiles(dtype: str, text: str | None, value: int 
     file = io.BytesIO()
     tifffile.imwrite(file, tiles, extratags=tags, **options)
     if value is None:
-        with pytest.raises(ImageError, match="without all of its strips or tiles"):
+        with pytest.raises(ImageError, match="with missing strips or tiles"):
             read_picture(file.getvalue())
         return
     expected = np.full((32, 32), value, dtype)
@@ -493,7 +493,7 @@ def test_tiff_of_three_bands_in_jpeg(photometric: int) -> None:
 def test_sides_that_other_formats_lack(suffix: str, width: int) -> None:
     """libjxl wrote files of 2^24 pixels in a line, and read none."""
     pixels = np.zeros((1, width, 3), np.uint8)
-    with pytest.raises(ImageError, match=r"\.tif has longer"):
+    with pytest.raises(ImageError, match=r"use \.tif"):
         write_picture(Picture(pixels), suffix)
     pixels = np.zeros((1, width), np.uint8)
     assert read_picture(write_picture(Picture(pixels), ".tif")).pixels.shape == pixels.shape
@@ -558,7 +558,7 @@ def test_jpegs_of_a_tiff_are_what_the_page_says(tile: tuple[int, int] | None) ->
         ((last, 20, 3), False),
     ]:
         data = _tiff_of_jpegs(*first, np.zeros(shape, np.uint8), tile=tile)
-        refused = pytest.raises(ImageError, match=r"another image than the page|corrupted")
+        refused = pytest.raises(ImageError, match=r"does not fit the page|corrupted")
         with contextlib.nullcontext() if is_read else refused:
             assert read_picture(data).pixels.shape == (40, 20)
 
@@ -599,7 +599,7 @@ def test_tiff_whose_lists_were_never_written(compression: str | None) -> None:
         for code in (324, 325):
             at = file.pages[0].tags[code].valueoffset
             data[at : at + 4] = bytes(4)
-    with pytest.raises(ImageError, match=r"where its 1 strips|its pixels are there"):
+    with pytest.raises(ImageError, match=r"offsets of its 1 strips|its pixels are not listed"):
         read_picture(bytes(data))
 
 
@@ -608,9 +608,9 @@ def test_tiff_of_no_such_layout() -> None:
     with pytest.raises(ImageError, match="a predictor of 4 bits"):
         read_picture(data)
     data = _with_tags(tiff(noise(3), predictor=True, compression="lzw"), t259=32773)
-    with pytest.raises(ImageError, match="a predictor and no compression"):
+    with pytest.raises(ImageError, match="a predictor, but without a compression"):
         read_picture(data)
-    with pytest.raises(ImageError, match="how colours are stored"):
+    with pytest.raises(ImageError, match="no photometric interpretation"):
         read_picture(tiff(noise(3)).replace(struct.pack("<H", 262), struct.pack("<H", 263), 1))
     palette = np.zeros((3, 256), np.uint16)
     data = tiff(noise(1), photometric="palette", colormap=palette)
@@ -747,7 +747,7 @@ def test_tiff_palette_of_16_bit_colours(colormap: Image) -> None:
         read_picture(_palette_tiff(colormap), palette="index")
     data = tiff(noise(1, np.uint16), photometric="palette", colormap=np.tile(_COLORS, 256) * 257)
     assert read_picture(data).pixels.shape == (9, 13, 3)
-    with pytest.raises(ImageError, match="a palette of 65536 colours cannot be kept"):
+    with pytest.raises(ImageError, match="a palette of 65536 colours; at most 256"):
         read_picture(data, palette="index")
 
 
@@ -1023,7 +1023,7 @@ def test_other_channels_of_jpeg_xl_are_refused(bit: int) -> None:
     changed = bytearray(data[data.index(b"\xff\x0a") :])  # without its boxes
     assert read_picture(bytes(changed)).pixels.shape == (9, 13, 4)
     changed[bit // 8] ^= 1 << bit % 8
-    with pytest.raises(ImageError, match="premultiplied alpha"):
+    with pytest.raises(ImageError, match="with extra channels"):
         read_picture(bytes(changed))
 
 
@@ -1039,9 +1039,9 @@ ALPHA_OF_4_IN_8_BITS = "ff0a0070307800120808100038004b188b1542a9a1d501f632c16803
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        *((file, "several extra") for file in (TWO_ALPHAS, GRAY_TWO_ALPHAS, GRAY_THREE_ALPHAS)),
-        (ALPHA_OF_16_IN_8_BITS, "alpha of more bits than the colours"),
-        (ALPHA_OF_8_IN_4_BITS, "alpha of more bits than the colours"),
+        *((file, "extra channels") for file in (TWO_ALPHAS, GRAY_TWO_ALPHAS, GRAY_THREE_ALPHAS)),
+        (ALPHA_OF_16_IN_8_BITS, "at most the bits of the colours"),
+        (ALPHA_OF_8_IN_4_BITS, "at most the bits of the colours"),
     ],
 )
 def test_alphas_of_jpeg_xl_that_would_be_lost_are_refused(file: str, message: str) -> None:
@@ -1055,10 +1055,10 @@ def test_alphas_of_jpeg_xl_that_would_be_lost_are_refused(file: str, message: st
 def test_metadata_has_a_limit() -> None:
     bomb = (b"iCCP", b"x\0\0" + zlib.compress(bytes(2**24 + 1)))
     data = _png(struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"\0\1", bomb)
-    with pytest.raises(ImageError, match="an ICC profile of more than 16 MiB"):
+    with pytest.raises(ImageError, match="the ICC profile has more than 16 MiB"):
         read_picture(data)
     large = _png(struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"\0\1", (b"eXIf", bytes(2**24 + 1)))
-    with pytest.raises(ImageError, match="an EXIF block of more than 16 MiB"):
+    with pytest.raises(ImageError, match="the EXIF block has more than 16 MiB"):
         read_picture(large)
     kept = tiff(noise(1), iccprofile=bytes(2**24))
     assert len(read_picture(kept).icc or b"") == 2**24
@@ -1066,7 +1066,7 @@ def test_metadata_has_a_limit() -> None:
 
 def test_too_many_channels_are_refused_by_the_header() -> None:
     data = tiff(np.zeros((2, 3, 4097), np.uint8), photometric="minisblack", planarconfig="contig")
-    with pytest.raises(ImageError, match="4097 channels; up to 4096 of this format are read"):
+    with pytest.raises(ImageError, match="4097 channels; this format is read with at most 4096"):
         read_header(data)
 
 
@@ -1082,7 +1082,7 @@ def test_tiff_of_many_bands(channels: int, dtype: type, planarconfig: str) -> No
     assert np.array_equal(picture.pixels, bands)
     assert np.array_equal(read_picture(write_picture(picture, ".tif")).pixels, bands)
     for suffix in set(WRITERS) - {".tif", ".tiff"}:
-        with pytest.raises(ImageError, match=r"cannot hold .*; \.tif can"):
+        with pytest.raises(ImageError, match=r"cannot hold .*; use \.tif"):
             write_picture(picture, suffix)
 
 
@@ -1172,7 +1172,7 @@ def test_tiff_with_a_mask(kinds: tuple[int, ...]) -> None:
             writer.write(small, photometric=4 if kind & 4 else 1, subfiletype=kind, metadata=None)
     picture = read_picture(file.getvalue())
     assert np.array_equal(picture.pixels, noise(3, height=32, width=48))
-    assert picture.remarks == (("a transparency mask is left out",) if 4 in kinds else ())
+    assert picture.remarks == (("a transparency mask was dropped",) if 4 in kinds else ())
 
 
 def test_encode_reports_what_is_left_out(
@@ -1182,7 +1182,7 @@ def test_encode_reports_what_is_left_out(
         writer.write(noise(3), photometric=2, metadata=None)
         writer.write(np.ones((8, 8), bool), photometric=4, subfiletype=4, metadata=None)
     assert main(["encode", str(tmp_path / "a.tif")]) == 0
-    assert "a transparency mask is left out: 1 image" in capsys.readouterr().err
+    assert "a transparency mask was dropped: 1 image" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("options", [{"rowsperstrip": 8}, {"tile": (16, 16)}])
@@ -1261,7 +1261,7 @@ def test_written_files_read_back_exactly(suffix: str, channels: int, dtype: type
         assert again.pixels.dtype == dtype
         assert np.array_equal(again.pixels, picture.pixels)
     else:
-        held = f"{suffix} cannot hold " + ("signed samples; .tif can" if is_signed else "")
+        held = f"{suffix} cannot hold " + ("signed samples; use .tif" if is_signed else "")
         with pytest.raises(ImageError, match=held):
             write_picture(picture, suffix)
 
@@ -1426,7 +1426,7 @@ REFUSED = {
     "tiff_signed_32_bits": (tiff(noise(1).astype(np.int32)), "signed samples of 32 bits"),
     "tiff_signed_least_is_white": (
         tiff(noise(1).astype(np.int16), photometric="miniswhite"),
-        "least is white",
+        "white at the minimum",
     ),
     "tiff_palette_signed": (
         _with_tags(tiff(noise(1, np.int8), extratags=[(320, 3, 768, [0] * 768, True)]), t262=3),

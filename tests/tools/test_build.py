@@ -303,7 +303,7 @@ def test_plugin_takes_the_operators_of_the_installed_dali(monkeypatch: pytest.Mo
         monkeypatch.setattr(plugin, "installed_dali", lambda version=version: version)
         assert plugin.library_path().name == f"libl3_dali-{version}.so"
     monkeypatch.setattr(plugin, "installed_dali", lambda: "2.5.0")
-    with pytest.raises(ImportError, match=r"built with DALI 2\.10\.0, .*==2\.10\.0, or rebuild"):
+    with pytest.raises(ImportError, match=r"built for DALI 2\.10\.0, .*==2\.10\.0, or rebuild"):
         plugin.library_path()
 
 
@@ -362,4 +362,4 @@ with warnings.catch_warnings():
     import nvidia.dali.experimental.dynamic
 import l3dali.plugin
 """
-    assert "import l3dali.plugin before it" in _python(code)
+    assert "import l3dali.plugin first" in _python(code)

@@ -51,7 +51,7 @@ _COMMANDS = (
 
 def run() -> NoReturn:
     """`main` in a process of its own, which an interrupt ends within a second."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # If it is ignored, children end with 0.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # If ignored, exit codes of children are lost.
     interrupt_once()
     code = main()
     if code > SIGNALLED:  # Threads may still work on files, and Ray may crash at a normal end.
@@ -67,12 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0 if all went well, 2 if a file failed or the command is wrong, 130 if
-        interrupted by Ctrl-C and 143 by SIGTERM, 141 if the reader of the output has gone.
+        interrupted by Ctrl-C and 143 by SIGTERM, 141 if the reader of the output was closed.
     """
     for number in range(3):
         try:
             os.fstat(number)
-        except OSError:  # The caller has closed it, and a data file would get its number.
+        except OSError:  # It is closed, and a data file would get its number.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

@@ -1,4 +1,4 @@
-"""Arguments that commands share, and the parser they are added to."""
+"""The parser, and arguments that commands share."""
 
 from __future__ import annotations
 
@@ -24,20 +24,19 @@ if TYPE_CHECKING:
     Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
-_MOST_DIGITS = 20  # int() takes long for many
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _EXIT_CODES = """exit codes:
   0    all went well
   2    a file failed, or the command is wrong
-  130  interrupted by Ctrl-C (143: by SIGTERM); whole results stay
-  141  the reader of the output has gone"""
+  130  interrupted by Ctrl-C (143: by SIGTERM); finished results stay
+  141  the reader of the output was closed"""
 
 
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are UsageErrors."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        # An abbreviation may be meant for another option, as `--label`.
+        # An abbreviation such as `--label` may be another option.
         super().__init__(*arguments, **(options | {"allow_abbrev": False}))
 
     def error(self, message: str) -> NoReturn:
@@ -50,15 +49,15 @@ class Parser(argparse.ArgumentParser):
         return action
 
     def parse_mixed(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Parses paths before and behind options."""
-        with suppress(UsageError):  # Only this way, names with a dash may follow `--` alone.
+        """Parses paths before and after options."""
+        with suppress(UsageError):  # parse_intermixed_args does not allow names with a dash.
             found, unknown = self.parse_known_args(arguments)
             if not unknown:
                 return found
         return self.parse_intermixed_args(arguments)
 
 
-# What shtab's FILE is: how the shells complete the name of a file.
+# The value of shtab.FILE: how shells complete the name of a file.
 _COMPLETE_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 
 
@@ -103,8 +102,8 @@ def new_file_command(
         "--files-from",
         type=path_argument,
         metavar="LIST",
-        help="file with the names of input files, one a line, or as by find -print0; - is "
-        "standard input",
+        help="file with names of input files, one a line or as of find -print0; - is standard "
+        "input",
     )
     command.set_defaults(quiet=False, json_summary=None, has_summary=False)
     return command
@@ -122,7 +121,7 @@ def add_coding_options(parser: Parser, default: str | None = None) -> None:
         "--coding",
         choices=codec.CODINGS,
         default=default,
-        help="rans is smaller, packed is faster, stored is raw; default: " + codec.DEFAULT_CODING,
+        help="rans (small), packed (fast) or stored (raw); default: " + codec.DEFAULT_CODING,
     )
     parser.add_argument(
         "--effort",
@@ -135,15 +134,13 @@ def add_coding_options(parser: Parser, default: str | None = None) -> None:
 
 
 def add_report_options(parser: Parser) -> None:
-    """Adds the options of commands whose report is not the result."""
-    parser.add_argument(
-        "-q", "--quiet", action="store_true", help="print only failures: no table, no progress"
-    )
+    """Adds the options for reports."""
+    parser.add_argument("-q", "--quiet", action="store_true", help="print only failures")
     parser.add_argument(
         "--json-summary",
         type=output_argument,
         metavar="FILE",
-        help="JSON file for counts, bytes, seconds and all failures; - is standard output",
+        help="file for a JSON report with all failures; - is standard output",
     )
     parser.set_defaults(has_summary=True)
 
@@ -155,8 +152,8 @@ def add_output_options(parser: Parser) -> None:
         "--output",
         type=output_argument,
         metavar="OUT",
-        help="folder for the results; a result, for one PATH; - is standard output; default: "
-        "beside each PATH",
+        help="output folder; for one PATH also a file; - is standard output; default: beside "
+        "each PATH",
     )
     existing = parser.add_mutually_exclusive_group()
     existing.add_argument("--overwrite", action="store_true", help="replace existing results")
@@ -166,7 +163,7 @@ def add_output_options(parser: Parser) -> None:
     parser.add_argument(
         "--preserve",
         action="store_true",
-        help="keep permissions and times of the sources; of PNG also text and dots per inch",
+        help="keep permissions and times of the sources, and text and resolution of PNG",
     )
     add_jobs_option(parser)
     add_report_options(parser)
@@ -190,17 +187,17 @@ def add_host_options(
 ) -> argparse._ArgumentGroup:
     """Adds the properties of a host; returns the group of these options."""
     host = parser.add_argument_group(title)
-    host.add_argument("--cores", type=positive_float, metavar="N", help="cores that decode")
+    host.add_argument("--cores", type=positive_float, metavar="N", help="cores for decoding")
     for name, what in (
         ("disk", "rate of the disk of the data set"),
-        ("network", "rate of the network that the data comes over"),
+        ("network", "rate of the network of the data set"),
         ("upload", "rate of uploads to the GPU"),
     ):
         help_text = f"{what}: 200MB/s, 2GB/s, unlimited"
         host.add_argument(f"--{name}", type=rate_argument, metavar="RATE", help=help_text)
     cache = f"GPU memory for encoded images, or 0{default_cache}"
     host.add_argument("--gpu-cache", type=size_argument, metavar="SIZE", help=cache)
-    step = "images a second of the training step"
+    step = "images/s of the training step"
     host.add_argument("--train-rate", type=positive_float, metavar="N", help=step)
     return host
 
@@ -219,21 +216,21 @@ def local_cores() -> int:
 
 
 def path_argument(text: str) -> Path:
-    """A path, not an empty one; `-` is standard input."""
+    """A path that is not empty; `-` is standard input."""
     if not text:  # Path("") is the current folder.
         raise argparse.ArgumentTypeError("an empty name")
     return STDIN if text == "-" else Path(text)
 
 
 def path_or_url_argument(text: str) -> Path | str:
-    """As `path_argument`, but a URL stays what it is."""
+    """As `path_argument`, or a URL."""
     from l3dali.datasets.convert.storage import is_remote
 
     return text if is_remote(text) or text.startswith("file://") else path_argument(text)
 
 
 def output_argument(text: str) -> Path:
-    """A path, not an empty one and no URL; `-` is standard output."""
+    """A path that is neither empty nor a URL; `-` is standard output."""
     if text == "-":
         return STDOUT
     if re.match("[A-Za-z][A-Za-z0-9+.-]*://", text):
@@ -242,7 +239,7 @@ def output_argument(text: str) -> Path:
 
 
 def name_argument(text: str) -> str:
-    """A name, a path or a URL, not an empty one."""
+    """A name, path or URL that is not empty."""
     if not text:
         raise argparse.ArgumentTypeError("an empty name")
     return text
@@ -252,7 +249,7 @@ def number_in(allowed: range) -> Callable[[str], int]:
     """Parses a number in a range."""
 
     def parse(text: str) -> int:
-        number = int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else -1
+        number = int(text) if text.isdecimal() else -1
         if number not in allowed:
             what = f"a number from {allowed[0]} to {allowed[-1]}"
             raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
@@ -265,7 +262,7 @@ positive_number = number_in(range(1, 2**31))
 
 
 def positive_float(text: str) -> float:
-    """A number above 0, maybe with a fraction."""
+    """A finite number above 0."""
     with suppress(ValueError):
         if 0 < float(text) < math.inf:
             return float(text)
@@ -273,12 +270,12 @@ def positive_float(text: str) -> float:
 
 
 def rate_argument(text: str) -> float:
-    """Bytes a second: 200MB/s, 2GB/s, or unlimited, which is infinity."""
+    """Bytes a second: 200MB/s, 2GB/s, or unlimited (infinity)."""
     if text == "unlimited":
         return math.inf
     match = re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+) ?([kmgt]?)b(/s|ps)?", text.lower())
     rate = float(match[1]) * _UNITS[match[2]] if match else 0.0
-    if not 1e3 <= rate <= 1e15:  # what storage has
+    if not 1e3 <= rate <= 1e15:
         raise argparse.ArgumentTypeError(f"{text!r} is no rate, such as 200MB/s, 2GB/s, unlimited")
     return rate
 

@@ -1,4 +1,4 @@
-"""The arguments of `l3 convert`; `converting` carries them out."""
+"""The arguments of `l3 convert`; `converting` runs it."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def add_command(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="NAMES",
-        help="images to mark as label maps: the end of their names or fields (seg.png), or a "
-        "pattern of whole names with folders ('gtFine/*')",
+        help="label maps: the end of their names or fields (seg.png), or a pattern of whole names "
+        "with folders ('gtFine/*')",
     )
     parser.add_argument(
         "--on-error",
         choices=["fail", "keep", "drop"],
         default="keep",
-        help="with an image that cannot be converted, fail its shard, copy the file as it is, or "
+        help="fail the shard of an image that cannot be converted, keep the image unchanged, or "
         "drop its sample; default: %(default)s",
     )
     add_max_pixels_option(parser)
@@ -94,7 +94,7 @@ def add_command(commands: Commands) -> None:
         "--grow", action="store_true", help="convert lossy images even if the result is larger"
     )
     add_jobs_option(parser)
-    parser.set_defaults(jobs=None)  # what is not given: all cores of the machine, or the cluster
+    parser.set_defaults(jobs=None)  # all cores of the machine, or of the cluster
     parser.add_argument(
         "--engine",
         choices=["local", "ray"],

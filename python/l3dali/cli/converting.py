@@ -1,4 +1,4 @@
-"""The command `l3 convert`: what it refuses, what it does, what it says."""
+"""The command `l3 convert`."""
 
 from __future__ import annotations
 
@@ -30,25 +30,12 @@ from l3dali.console import (
 from l3dali.datasets.convert import engine as local
 from l3dali.datasets.convert.growth import tell_growth
 from l3dali.datasets.convert.images import Options
-from l3dali.datasets.convert.job import FILES
 from l3dali.datasets.convert.manifest import FAILED, Manifest
-from l3dali.datasets.convert.report import (
-    HEADERS,
-    count_text,
-    summarize,
-)
-from l3dali.datasets.convert.storage import (
-    MANIFEST_NAME,
-    is_remote,
-    open_folder,
-)
-from l3dali.datasets.convert.work import (
-    READ_SHARDS,
-    find_sources,
-    find_work,
-    is_shard_name,
-    unused_labels,
-)
+from l3dali.datasets.convert.reader import FILES, is_shard_name
+from l3dali.datasets.convert.report import HEADERS, count_text, summarize
+from l3dali.datasets.convert.sources import find_sources
+from l3dali.datasets.convert.storage import MANIFEST_NAME, is_remote, open_folder
+from l3dali.datasets.convert.work import READ_SHARDS, find_work, unused_labels
 from l3dali.datasets.liquid.plan import read_plan
 from l3dali.errors import UsageError
 from l3dali.images.reading import READ_SUFFIXES, unread_images
@@ -61,7 +48,8 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.job import Job
     from l3dali.datasets.convert.manifest import Row
     from l3dali.datasets.convert.report import Summary
-    from l3dali.datasets.convert.work import Sources, Work
+    from l3dali.datasets.convert.sources import Sources
+    from l3dali.datasets.convert.work import Work
 
     Engine: TypeAlias = Callable[[Sequence[Job], int], Iterator[list[Row]]]
 
@@ -69,7 +57,7 @@ _FEW = 10  # names that are printed
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Converts, prints a summary and writes the report; gives the exit code."""
+    """Converts, and prints or writes a summary; returns the exit code."""
     if arguments.plan is not None and (arguments.coding is not None or arguments.to != "l3"):
         raise UsageError("--plan chooses the formats; omit --coding and --to")
     if arguments.to != "l3" and arguments.coding is not None:
@@ -100,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
             _check_names(work, options)
             _print_gone(work.gone, "would be removed" if arguments.remove_gone else "")
             return _preview(work)
-    with Manifest(target) as manifest:  # Its lock comes first: no other run adds to what is listed.
+    with Manifest(target) as manifest:  # It is locked before files are listed.
         interrupt_once()
         sources = _find_sources(arguments)
         with _open_engine(arguments) as (engine, workers):
@@ -126,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
             new = _convert(work, engine, workers, manifest, quiet=arguments.quiet)
             try:
                 manifest.save()
-            except Exception as error:  # Storage raises anything. It is tried once more.
+            except Exception as error:  # Storage raises anything. It is tried again.
                 work.failures.append(Failure(MANIFEST_NAME, reason_of(error)))
             summary = summarize(new, work.kept, time.perf_counter() - start)
             summary.failures = work.failures + summary.failures
@@ -144,23 +132,23 @@ def _refuse_dest(url: str) -> None:
     """Refuses a DEST that is a file."""
     local = Path(url.removeprefix("file://"))
     if not is_remote(url) and os.path.lexists(local) and not local.is_dir():
-        raise UsageError(f"{url} is no folder, as DEST has to be")
+        raise UsageError(f"{url} is not a folder; DEST must be one")
 
 
 def _find_sources(arguments: argparse.Namespace) -> Sources:
     sources = find_sources(arguments.sources)
-    if arguments.remove_gone:  # What is not named would seem to be gone.
+    if arguments.remove_gone:  # Sources that are not found would seem to be gone.
         if not sources.are_whole:
             raise UsageError("--remove-gone needs whole folders as SOURCE, not single files")
         for failure in sources.failures[:1]:
             reason = f"{failure.path}: {failure.reason}"
-            raise UsageError(f"{reason}; --remove-gone needs to know all sources")
+            raise UsageError(f"{reason}; --remove-gone needs all sources")
     return sources
 
 
 @contextmanager
 def _open_engine(arguments: argparse.Namespace) -> Iterator[tuple[Engine, int]]:
-    """The engine, and how many jobs it has room for at a time."""
+    """The engine, and how many jobs it runs at a time."""
     jobs = arguments.jobs or local_cores()
     if arguments.engine == "local":
         yield local.run_local, jobs
@@ -175,16 +163,16 @@ def _open_engine(arguments: argparse.Namespace) -> Iterator[tuple[Engine, int]]:
 
 
 def _print_gone(gone: Sequence[Row], what: str = "") -> None:
-    """Prints which results have no source among those named, and what happens to them."""
+    """Prints which results have no source, and what happens to them."""
     if gone:
-        what = what or "--remove-gone removes those not changed since"
+        what = what or "--remove-gone removes the unchanged ones"
         complain(f"l3: results whose sources are gone: {len(gone)}; {what}:")
         names = ", ".join(f"{row.result} (of {row.source})" for row in gone[:_FEW])
         complain(f"{names}{', ...' * (len(gone) > _FEW)}")
 
 
 def _preview(work: Work) -> int:
-    """Prints what would be done; gives the exit code."""
+    """Prints the work of a run; returns the exit code."""
     files = sum(len(job.files) for job in work.jobs)
     shards = sum(job.kind != FILES for job in work.jobs)
     size = megabytes(sum(job.bytes for job in work.jobs))
@@ -192,7 +180,7 @@ def _preview(work: Work) -> int:
         f"would convert {count_text(shards, files - shards)} of {size}; {len(work.kept)} are done"
     )
     names = Counter(Path(name).suffix.lower() for name in work.names)
-    say(unread_images(names, "that would be copied as they are"))
+    say(unread_images(names, "that would be copied unchanged"))
     tell_failures(work.failures)
     return EXIT_FAILED if work.failures else 0
 
@@ -209,32 +197,34 @@ def _convert(
                 manifest.add(rows)
                 new += rows
                 full = full + 1 if local.is_disk_full(rows) else 0
-                if full > workers:  # One large result takes the space of those beside it.
+                if full > workers:  # A large result may only have used the space for a moment.
                     complain("l3: no space left; run again to continue")
                     break
     except KeyboardInterrupt as error:
         done = len(work.kept) + sum(row.status != FAILED for row in new)
-        told = f"{done} of {len(work.kept) + files} shards and files are done"
-        raise KeyboardInterrupt(signal_of(error), f"{told}; the same command goes on") from None
+        text = f"{done} of {len(work.kept) + files} shards and files are done"
+        raise KeyboardInterrupt(signal_of(error), f"{text}; run again to continue") from None
     return new
 
 
 def _remarks(summary: Summary, work: Work, options: Options) -> list[str]:
-    """What else to know of the results."""
+    """Further lines for people."""
     total, to_l3 = summary.total, options.to == "l3"
-    lines = _palettes(total.expanded, options.labels)
-    lines += [f"--labels {n!r} named no image" for n in options.labels if not summary.labels[n]]
+    others = "marks others" if options.labels else "NAMES keeps the numbers of their entries"
+    lines = [f"--labels {n!r} matches no image" for n in options.labels if not summary.labels[n]]
     counts = {
         "shards without an index for DALI, since member names have blanks": summary.unindexed,
-        "images that came back as PNG or TIFF, since the format that they came from loses data or "
-        "cannot hold them": total.substituted,
+        "images written as PNG or TIFF, since their original format is lossy or cannot hold "
+        "them": total.substituted,
         "links to folders not followed": work.links,
         "links to files followed": work.linked,
     }
     lines += [f"{what}: {count}" for what, count in counts.items() if count]
+    if total.expanded:
+        lines.append(f"palette images that became colours: {total.expanded}; --labels {others}")
     image = "image" if to_l3 else "L3 file"
     if not summary.stored and not summary.failures:
-        read = f"; read are {' '.join(sorted(READ_SUFFIXES))}, and in {READ_SHARDS}" * to_l3
+        read = f"; supported: {' '.join(sorted(READ_SUFFIXES))}, and in {READ_SHARDS}" * to_l3
         lines.append(f"no {image} was found in {summary.done_text}{read}")
     elif names := summary.imageless:
         dots = ", ..." * (len(names) > _FEW)
@@ -242,22 +232,17 @@ def _remarks(summary: Summary, work: Work, options: Options) -> list[str]:
         lines.append(f"shards in which no {image} was found: {named}")
     if not to_l3:
         return lines
-    lines += unread_images(summary.others, "copied as they are")
+    lines += unread_images(summary.others, "copied unchanged")
     if count := summary.others[".l3"]:
-        lines.append(f"L3 files copied as they are: {count}; for another coding {NOT_L3_FILES}")
+        lines.append(f"L3 files copied unchanged: {count}; for another coding {NOT_L3_FILES}")
     return lines
 
 
-def _palettes(count: int, labels: Sequence[str]) -> list[str]:
-    advice = "names others" if labels else "NAMES keeps the numbers of their entries"
-    return [f"palette images that became colours: {count}; --labels {advice}"] if count else []
-
-
 def _check_names(work: Work, options: Options) -> None:
-    """Prints before the work which --labels match nothing, where no shard may hold matches.
+    """Prints before the work which --labels match nothing, unless shards may hold matches.
 
     Raises:
-        UsageError: nothing matches, or L3 files are to be turned back and none is found.
+        UsageError: nothing matches, or there is no L3 file to decode.
     """
     suffixes = {Path(name).suffix.lower() for name in work.names}
     has_shards = any(map(is_shard_name, work.names))

@@ -42,13 +42,13 @@ def add_command(commands: Commands) -> None:
     command.add_argument(
         "--format",
         choices=[suffix[1:] for suffix in WRITERS],
-        help="output format; default: by the suffix of OUT, else png",
+        help="output format; default: from the suffix of OUT, else png",
     )
     command.add_argument(
         "--channels",
         type=_channels,
         metavar="N,N,...",
-        help="channels to decode, counted from 0, in this order; default: all",
+        help="channels to decode, in this order, from 0; default: all",
     )
     add_max_pixels_option(command)
 
@@ -69,13 +69,13 @@ def _decode(options: argparse.Namespace) -> int:
 
     report, found = make_files(options, {L3_SUFFIX}, suffix, make)
     columns = {"L3": report.sum("read_bytes"), suffix[1:]: report.sum("written_bytes")}
-    what = "files without their metadata, which is damaged"
+    what = "files whose damaged metadata was dropped"
     lines = [f"{what}: {len(damaged)}; first {printable(min(damaged))}"] if damaged else []
     return finish(report, found, options, columns, lines)
 
 
 def _channels(text: str) -> list[int]:
-    """The numbers in a list that commas separate."""
+    """The numbers in a list with commas."""
     names = text.split(",")
     if not all(name.strip().isdecimal() for name in names):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers, such as 3,2,1")

@@ -49,8 +49,8 @@ def add_command(commands: Commands) -> None:
     command.add_argument(
         "--labels",
         action=argparse.BooleanOptionalAction,
-        help="mark all images as label maps, with --palette index; --no-labels: none is one, even "
-        "if --max-side takes it for one",
+        help="mark all images as label maps, with --palette index; --no-labels lets --max-side "
+        "shrink images that look like label maps",
     )
     add_reading_options(command)
     add_dicom_option(command)
@@ -88,17 +88,17 @@ def _encode(options: argparse.Namespace) -> int:
     if reader.expanded:
         lines.append(
             f"palette images that became RGB: {reader.expanded}; "
-            "if they are masks, --palette index keeps their class numbers"
+            "--palette index keeps the class numbers of masks"
         )
     return finish(report, found, options, columns, lines)
 
 
 def _remark_on_growth(report: Report) -> list[str]:
-    """How many lossy sources have grown, and what to do."""
+    """A remark on lossy sources that grew."""
     grown = sum(done.is_lossy and done.written_bytes > done.read_bytes for done in report.done)
     if not grown:
         return []
     return [
-        f"lossy images that grew: {grown}; L3 stores each of their pixels exactly. Where "
-        "bytes count, keep such files as they are; --max-side N shrinks them"
+        f"lossy images that grew: {grown}, since L3 is lossless; keep such files where bytes "
+        "count, or shrink them by --max-side N"
     ]

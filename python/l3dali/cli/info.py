@@ -29,7 +29,7 @@ def add_command(commands: Commands) -> None:
         commands,
         "info",
         _info,
-        "Show what L3 files hold.",
+        "Show the properties of L3 files.",
         """
         l3 info photo.l3
         l3 info train_l3/ --json | jq '.[] | select(.bit_depth == 16).path'

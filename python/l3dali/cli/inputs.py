@@ -1,4 +1,4 @@
-"""The files that a command reads: PATHs, lists of names, folders, standard input."""
+"""The input files of a command: PATHs, lists of names, folders, standard input."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Collection
 
-STDIN = Path("/dev/stdin")  # what `-` becomes: a file may have the name `-`
+STDIN = Path("/dev/stdin")  # for `-`, which may also be the name of a file
 L3_SUFFIX = ".l3"
 KNOWN_SUFFIXES = IMAGE_SUFFIXES | WRITERS.keys() | {L3_SUFFIX}
 NOT_L3_FILES = (
@@ -49,13 +49,13 @@ class Found:
 
 
 def find_inputs(options: argparse.Namespace, suffixes: Collection[str]) -> Found:
-    """The files that PATHs or a list name, and those in named folders that have a suffix.
+    """The files that PATHs or a list name, and files in named folders with one of the suffixes.
 
-    Results of named files keep the bare name. Those of a folder keep their names below it, and
-    start with the folder's own name if several folders are named.
+    Results keep the bare name of a named file, and the names below a named folder. These start
+    with the folder's own name if several folders are named.
 
     Raises:
-        UsageError: there are none, or PATHs and options do not fit.
+        UsageError: there are no files, or PATHs and options do not fit.
     """
     if options.files_from is not None:
         found = _find_listed(options, suffixes)
@@ -74,7 +74,7 @@ def find_inputs(options: argparse.Namespace, suffixes: Collection[str]) -> Found
     if not found.files and not found.failures:
         advice = unread_images(found.others, "there")
         if suffixes == {L3_SUFFIX}:
-            advice = ["l3 encode makes them of images"]
+            advice = ["l3 encode converts images to L3"]
         elif count := found.others[L3_SUFFIX]:
             advice.append(f"{count} files are L3 already: {NOT_L3_FILES}")
         where = "in the folders named" if options.files_from is None else f"in {options.files_from}"
@@ -86,7 +86,7 @@ def _find_listed(options: argparse.Namespace, suffixes: Collection[str]) -> Foun
     """Lists the files and folders of a list. Results keep their names below PATH."""
     base = options.paths[0] if options.paths else Path()
     if len(options.paths) > 1 or isinstance(base, str) or not base.is_dir():
-        raise UsageError("--files-from needs one PATH, the folder where its names start, or none")
+        raise UsageError("--files-from allows one PATH: the folder that its names start at")
     source: Path = options.files_from
     names = read_stdin() if source == STDIN else source.read_bytes()
     if b"\0" in names:
@@ -138,7 +138,7 @@ def _search_folder(root: Path, suffixes: Collection[str], found: Found, under: P
 
 
 def is_image_name(name: str) -> bool:
-    """Whether a file of this name would be an image."""
+    """Whether this is the name of an image."""
     return Path(name).suffix.lower() in KNOWN_SUFFIXES
 
 
@@ -146,7 +146,7 @@ def read_file(path: Path, pipes: Collection[Path] = ()) -> bytes:
     """The bytes of a regular file, or of one of the `pipes`."""
     if path == STDIN:
         return read_stdin()
-    if path not in pipes and not stat.S_ISREG(path.stat().st_mode):  # A pipe might never end.
+    if path not in pipes and not stat.S_ISREG(path.stat().st_mode):  # A pipe may never end.
         raise OSError("not a file")
     return path.read_bytes()
 

@@ -1,4 +1,4 @@
-"""The loop over files that commands share: threads, failures, interrupts, and what ends a run."""
+"""The loop over files that commands share: threads, failures and interrupts."""
 
 from __future__ import annotations
 
@@ -37,14 +37,10 @@ def make_files(
     suffix: str,
     make: Callable[[Path, bytes, int], tuple[int, bytes]],
 ) -> tuple[Report, Found]:
-    """Makes a file of each input.
+    """Makes a file with `suffix` of each input; `suffixes` are those of inputs in folders.
 
-    Args:
-        options: those of the command.
-        suffixes: of input files in folders.
-        suffix: of the results.
-        make: gets the path of an input, its bytes and a number of threads; returns the size of the
-            pixels and the result.
+    `make` gets the path of an input, its bytes and a number of threads; it returns the size of the
+    pixels and the result.
     """
     check_summary(options.json_summary)
     found = find_inputs(options, suffixes)
@@ -69,23 +65,19 @@ def run(
     work: Callable[[Named], Done | None],
     options: argparse.Namespace,
 ) -> Report:
-    """Works on all files, until all are done, nothing can be written, or a signal interrupts it.
+    """Calls `work` with each file in `options.jobs` threads; it returns None if a result existed.
 
-    After a signal, work in hand goes on in its threads until the process ends.
-
-    Args:
-        paths: the files, by their paths or other names.
-        work: done in `options.jobs` threads; returns None if the result existed.
-        options: those of the command.
+    Stops if nothing can be written, or at a signal; running threads continue until the process
+    ends.
     """
-    from l3dali.datasets.convert.work import is_shard_name  # imports libraries of data sets
+    from l3dali.datasets.convert.reader import is_shard_name  # imports libraries of data sets
 
     report = Report(total=len(paths))
     start = time.perf_counter()
 
     def count(path: Named, result: Done | Exception | None) -> None:
         if "source" not in options and isinstance(result, ValueError) and is_shard_name(str(path)):
-            result = ValueError("a shard: use l3 convert, with --to png to decode, or l3 verify")
+            result = ValueError("a shard: use l3 convert (to decode: --to png) or l3 verify")
         if isinstance(result, BrokenPipeError):
             raise result
         if isinstance(result, Exception):
@@ -123,17 +115,17 @@ def _results(
     threads: int,
     report: Report,
 ) -> Iterator[tuple[Named, Done | Exception | None] | None]:
-    """Yields each path with the result of `work` or its error; None where time has passed.
+    """Yields each path with the result of `work` or its error; None after a pause.
 
-    Once `report.ended_by` is set, only the work in hand is finished. `pending` has what was not
+    Once `report.ended_by` is set, only running work is finished. `pending` has work that was not
     yielded yet.
     """
 
     def attempt(path: Named) -> tuple[Named, Done | Exception | None]:
         try:
             return path, work(path)
-        except Exception as error:  # Whatever it is, the other files go on.
-            error.__traceback__ = error.__cause__ = error.__context__ = None  # They hold pixels.
+        except Exception as error:  # It must not end the other files.
+            error.__traceback__ = error.__cause__ = error.__context__ = None  # to free pixels
             return path, error
 
     queue = iter(paths)
@@ -154,7 +146,7 @@ def _results(
 
 
 def threads_per_file(jobs: int, files: int) -> int:
-    """The threads that the work on each of so many files may use."""
+    """The threads for each of so many files."""
     return max(1, jobs // max(1, files))
 
 
@@ -171,8 +163,8 @@ _interrupted_at: float | None = None
 def interrupt_once() -> None:
     """Makes Ctrl-C and SIGTERM raise KeyboardInterrupt with the signal's number, once.
 
-    Further signals are ignored for some seconds, so that the command can end in order; a later one
-    ends the process. A handler of Ctrl-C that the caller has set stays.
+    Further signals are ignored for some seconds, so that the command can clean up; later ones end
+    the process. A handler of Ctrl-C that the caller set stays.
     """
     global _interrupted_at
     _interrupted_at = None
@@ -188,13 +180,13 @@ def _interrupt(number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt(number)
     if time.monotonic() - _interrupted_at > _END_SECONDS:
         with suppress(OSError):
-            os.write(sys.stderr.fileno(), b"l3: interrupted again, while it ended\n")
+            os.write(sys.stderr.fileno(), b"l3: interrupted again during cleanup\n")
         os._exit(128 + number)
 
 
 def signal_of(error: KeyboardInterrupt) -> int:
-    """The number of the signal that has raised it."""
-    # Codecs in Python, as for names in zip archives, raise another one from the first.
+    """The number of the signal that raised it."""
+    # Python's codecs, as for names in zip archives, raise another error from the first.
     for each in (error, error.__cause__):
         if each is not None and each.args and isinstance(each.args[0], int):
             return each.args[0]

@@ -1,4 +1,4 @@
-"""The files that a command writes: where results go, and how they appear whole or not at all."""
+"""The output files of a command, which appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from l3dali.cli.inputs import Found
 
-STDOUT = Path("/dev/stdout")  # what `-o -` becomes
-# Errors of writing that the next file would meet as well.
+STDOUT = Path("/dev/stdout")  # for `-o -`
+# Errors of writing that the next file would have as well.
 _LASTING = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENODEV, errno.ESTALE}
 _MOST_WRITES = arguments.THREADS[-1]
 _WRITE_SECONDS = 5
@@ -34,25 +34,25 @@ class OutputError(OSError):
 
 
 def is_stream(path: Path) -> bool:
-    """Whether `path` is standard output, a pipe or a device: data is written into it."""
+    """Whether `path` is standard output, a pipe or a device."""
     return path == STDOUT or atomic.is_special(path)
 
 
 def check_stream(output: Path) -> None:
     """Raises UsageError if image data would go to a terminal."""
     if output == STDOUT and sys.stdout.isatty():
-        raise UsageError("image data is not for terminals; redirect it, or name a file: -o FILE")
+        raise UsageError("image data cannot be written to a terminal; redirect it, or use -o FILE")
 
 
 def plan_outputs(found: Found, options: argparse.Namespace, suffix: str) -> dict[Path, Path]:
-    """The target of each file: beside it, in the folder `options.output`, or that itself.
+    """The target of each file: beside it, in the folder `options.output`, or `options.output`.
 
-    `options.output` is the target if it is a stream, or if it ends in `suffix`, is no folder, and
-    there is one file. It becomes standard output if it is None and the source is a pipe.
+    The latter for a stream, or one file and a name that ends in `suffix` and is no folder. Without
+    `options.output` pipes are written to standard output.
 
     Raises:
-        UsageError: `options.output` cannot take these results, two files would get one target, or
-            a target is itself a source.
+        UsageError: `options.output` does not fit, two files have one target, or a target is a
+            source.
     """
     if options.output is None and found.pipes:
         options.output = STDOUT
@@ -85,11 +85,10 @@ def plan_outputs(found: Found, options: argparse.Namespace, suffix: str) -> dict
 
 
 def without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
-    """The target of each source, once for each source.
+    """The target of each source.
 
     Raises:
-        UsageError: two sources would get one target, or a target is a source under any name, also
-            through links.
+        UsageError: two sources have one target, or a target is a source, also through links.
     """
 
     @cache
@@ -119,7 +118,7 @@ def without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """The same for all names of a regular file, also those of streams that are open on it."""
+    """Device and inode of a regular file, or of the file that a stream is open on."""
     try:
         status = path.stat()
     except OSError:
@@ -131,13 +130,13 @@ def keeps(target: Path, options: argparse.Namespace) -> bool:
     """Whether an existing result is kept; called before the work.
 
     Raises:
-        FileExistsError: there is a result, and options do not say what to do.
+        FileExistsError: there is a result, and no option to replace or to keep it.
         OSError: a link leads out of the folder for results.
     """
     if is_stream(target):
         if target in (STDOUT, options.output):
             return False
-        reason = "a pipe or a device is in the place of the result"
+        reason = "the result would be a pipe or a device"
         raise FileExistsError(errno.EEXIST, reason, os.fspath(target))
     if os.path.lexists(target) and not options.overwrite:
         if options.skip_existing:
@@ -154,7 +153,7 @@ def keeps(target: Path, options: argparse.Namespace) -> bool:
 def write_result(
     target: Path, data: bytes, options: argparse.Namespace, like: Path | None = None
 ) -> bool:
-    """Writes a result as `write_file`; False if `--skip-existing` keeps one that is new there."""
+    """Writes a result as `write_file`; False if `--skip-existing` keeps a newer result."""
     try:
         write_file(target, data, like, replace=options.overwrite)
     except FileExistsError:
@@ -167,13 +166,9 @@ def write_result(
 def write_file(
     target: Path, data: bytes, like: Path | None = None, *, replace: bool = True
 ) -> None:
-    """Writes a result, and the folders above it; a file appears whole or not at all.
+    """Writes a result, whole or not at all, and the folders above it.
 
-    Args:
-        target: a path, or standard output.
-        data: all of the file.
-        like: the file whose mode and times it gets.
-        replace: whether to replace an existing file, rather than to raise FileExistsError.
+    It gets mode and times of the file `like`. Without `replace` it raises FileExistsError.
 
     Raises:
         OutputError: writing the next file would fail as well.
@@ -182,7 +177,7 @@ def write_file(
     try:
         if target == STDOUT:
             sys.stdout.flush()
-            # Its buffer would keep and repeat data that cannot be written.
+            # The buffer of sys.stdout would write failed data again.
             with os.fdopen(sys.stdout.fileno(), "wb", closefd=False) as file:
                 file.write(data)
         elif is_stream(target):
@@ -199,14 +194,14 @@ def write_file(
 
 
 def end_writes() -> None:
-    """Waits for the files that are being written; no other one begins until the process ends."""
+    """Waits for files that are being written, and lets no other begin."""
     for _ in range(_MOST_WRITES):
         if not _writes.acquire(timeout=_WRITE_SECONDS):
             return
 
 
 def new_file(path: Path, *, overwrite: bool) -> Path:
-    """The path; UsageError if there is a file already, or no folder for it."""
+    """The path; UsageError if it exists, or its folder does not."""
     if not is_stream(path):
         if path.is_dir() or not path.parent.is_dir():
             raise UsageError(f"{path} cannot be written: name a file in a folder that exists")

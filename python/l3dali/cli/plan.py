@@ -1,4 +1,4 @@
-"""The command `l3 plan`: its arguments, and what it says."""
+"""The command `l3 plan`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def add_command(commands: Commands) -> None:
         """,
     )
     parser.add_argument(
-        "profile", type=path_argument, metavar="PROFILE", help="what l3 profile wrote"
+        "profile", type=path_argument, metavar="PROFILE", help="file from l3 profile"
     )
     add_new_file_options(parser, "plan.json")
     parser.add_argument(
@@ -88,12 +88,12 @@ def add_command(commands: Commands) -> None:
         type=positive_number,
         default=DEFAULT_BATCH,
         metavar="N",
-        help="images of a batch; default: %(default)s",
+        help="images per batch; default: %(default)s",
     )
     parser.add_argument(
         "--device",
         choices=["cpu"],
-        help="where pixels are needed; cpu: no GPU decodes",
+        help="device of the pixels; cpu: decode without a GPU",
     )
     host = add_host_options(parser, "another host than the profile's")
     host.add_argument(
@@ -103,14 +103,14 @@ def add_command(commands: Commands) -> None:
         "aws-p5.48xlarge, workstation, cpu-node",
     )
     host.add_argument(
-        "--nodes", type=positive_number, metavar="N", help="hosts that train together"
+        "--nodes", type=positive_number, metavar="N", help="number of hosts that train together"
     )
     shared = "rate of the file system that all nodes share"
     host.add_argument("--file-system", type=rate_argument, metavar="RATE", help=shared)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Plans, writes the plan and says what it does; gives the exit code."""
+    """Writes a plan and prints its predictions; returns the exit code."""
     from l3dali.datasets.liquid.hosts import on_host, read_host
     from l3dali.datasets.liquid.plan import find_plan
     from l3dali.datasets.liquid.profile import read_profile, without_gpu
@@ -129,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
         profile = without_gpu(profile)
     limits = _limits(profile, arguments)
     formats = _formats(arguments)
-    new_file(target, overwrite=arguments.overwrite)  # the last check: others say more
+    new_file(target, overwrite=arguments.overwrite)
     plan = find_plan(profile, limits, formats, arguments.min_gain)
     write_file(target, f"{plan.to_json()}\n".encode(), replace=arguments.overwrite)
     file = sys.stderr if target == STDOUT else sys.stdout
@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
             what += f"; its GPUs may decode {error} slower or faster than predicted"
         print(what, file=file)
     for note in profile.notes:
-        complain(f"l3: the profile says: {note}")
+        complain(f"l3: note of the profile: {note}")
     return 0
 
 
@@ -188,7 +188,7 @@ def _print(plan: Plan, file: TextIO) -> None:
 
 
 def _decoding(plan: Plan) -> list[str]:
-    """The call of a pipeline that decodes where the plan says; nothing if cores alone decode."""
+    """The call of a pipeline that decodes by the plan; nothing if only cores decode."""
     shares = {key: share for key, share in plan.predicted.shares.items() if _is_l3(key)}
     if all(key.endswith(f"@{CPU}") for key in shares):
         return []
@@ -207,8 +207,8 @@ def _decoding(plan: Plan) -> list[str]:
     lines = [f"decode them by: {call}({', '.join(arguments)})"]
     if cache and mixes:
         lines.append(
-            "this rate needs `skip_cached_images`, which that call does not have; --gpu-cache 0 "
-            "predicts its rate"
+            "this rate needs `skip_cached_images`, which that call lacks; --gpu-cache 0 predicts "
+            "its rate"
         )
     elif cache:
         reader = "fn.readers.file(files=paths, skip_cached_images=True)"
@@ -217,7 +217,7 @@ def _decoding(plan: Plan) -> list[str]:
 
 
 def _is_l3(key: str) -> bool:
-    """Whether the format of a key `format@place` is one of L3."""
+    """Whether the format of a key `format@place` is an L3 coding."""
     return key.partition("@")[0] in L3_FORMATS
 
 
@@ -227,7 +227,7 @@ def _rate(number: float) -> str:
 
 
 def _bound(plan: Plan) -> str:
-    """What decides the rate."""
+    """The resource that limits the rate."""
     binding = plan.predicted.binding
     if not binding:
         what = "the target" if plan.limits.target else "the rate of the training step"
@@ -236,14 +236,14 @@ def _bound(plan: Plan) -> str:
 
 
 def _gains(plan: Plan) -> list[str]:
-    """What switching and mixing gain."""
+    """The gains of switching and mixing."""
     predicted = plan.predicted
     single = predicted.best_single
     rate = predicted.single_rates[single]
     source = predicted.single_rates.get("source")
     lines = []
     if source is None:
-        lines.append("the originals cannot be decoded in a pipeline, or were left out")
+        lines.append("the originals cannot be decoded in a pipeline, or are not in --formats")
     elif single != "source":
         lines.append(
             f"switching from the originals ({_rate(source)} images/s) to {single} alone "

@@ -1,4 +1,4 @@
-"""The command `l3 profile`: its arguments, and what it says."""
+"""The command `l3 profile`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def add_command(commands: Commands) -> None:
         commands,
         "profile",
         run,
-        "Measure what the images of a data set cost in each format on this host.",
+        "Measure the costs of the images of a data set in each format on this host.",
         """
         l3 profile photos -o profile.json
         l3 profile 'shards/a-{000..146}.tar' --disk 2GB/s --train-rate 900 -o a.json
@@ -67,7 +67,7 @@ def add_command(commands: Commands) -> None:
         type=positive_float,
         default=DEFAULT_SECONDS,
         metavar="S",
-        help="about how long to take, with fewer samples if need be; default: %(default)g",
+        help="approximate duration, with fewer samples if needed; default: %(default)g",
     )
     parser.add_argument(
         "--labels",
@@ -75,21 +75,21 @@ def add_command(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="END",
-        help="images whose name ends so are label maps, as in l3 convert",
+        help="label maps, as in l3 convert",
     )
     add_max_pixels_option(parser)
     add_layout_option(parser)
-    cache = "; default: a quarter of what is free"
-    add_host_options(parser, "what is given is not measured", cache)
+    cache = "; default: a quarter of the free memory"
+    add_host_options(parser, "known numbers, which are not measured", cache)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measures, writes the profile and prints it for people; gives the exit code."""
-    from l3dali.datasets.convert.work import is_shard_name
+    """Measures, writes the profile and prints it; returns the exit code."""
+    from l3dali.datasets.convert.reader import is_shard_name
     from l3dali.datasets.liquid.measure import measure_profile
 
     if is_image_name(arguments.output.name) or is_shard_name(arguments.output.name):
-        raise UsageError(f"{arguments.output}: this is the name of an image or a shard")
+        raise UsageError(f"{arguments.output} is the name of an image or a shard; use -o NAME.json")
     target = new_file(arguments.output, overwrite=arguments.overwrite)
     for source in arguments.sources:
         without_collisions([(Path(source), target)])

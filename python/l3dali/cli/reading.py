@@ -28,19 +28,18 @@ if TYPE_CHECKING:
     from l3dali.cli.arguments import Parser
     from l3dali.images.picture import Picture
 
-# Memory for the work on an image, measured: in copies of its pixels, of rans of few channels; and
-# in bytes a pixel, to make it smaller.
+# Measured memory for an image: copies of its pixels, to encode; bytes a pixel, to shrink it.
 _COPIES, _PIXEL_BYTES = 12, 40
 
 
 def add_reading_options(parser: Parser) -> None:
     """Adds the options of commands that read images of other formats, many at a time."""
-    parser.add_argument("--orient", action="store_true", help="turn images as their EXIF says")
+    parser.add_argument("--orient", action="store_true", help="turn images by their EXIF data")
     parser.add_argument(
         "--max-side",
         type=positive_number,
         metavar="N",
-        help="shrink larger images to N pixels on the longer side; label maps keep their numbers",
+        help="shrink larger images to N pixels on the longer side; label maps are not blended",
     )
     add_max_pixels_option(parser)
     add_layout_option(parser)
@@ -53,7 +52,7 @@ def add_dicom_option(parser: Parser) -> None:
         type=_keywords,
         default=(),
         metavar="NAMES",
-        help="keep further data elements of DICOM files, such as SliceThickness,StudyDate",
+        help="additional DICOM data elements to keep, such as SliceThickness,StudyDate",
     )
 
 
@@ -62,8 +61,7 @@ def add_layout_option(parser: Parser) -> None:
     parser.add_argument(
         "--layout",
         choices=LAYOUTS,
-        help="CHW: arrays of three axes in .npy files have their channels first; default: HWC, and "
-        "arrays that look like channels first are refused",
+        help="axes of arrays in .npy files; default: HWC; arrays that look like CHW are refused",
     )
 
 
@@ -72,7 +70,7 @@ def _keywords(text: str) -> tuple[str, ...]:
     try:
         check_keywords(names)
     except ImportError:
-        raise argparse.ArgumentTypeError("it needs pydicom, the extra dicom of l3dali") from None
+        raise argparse.ArgumentTypeError("needs pydicom: pip install 'l3dali[dicom]'") from None
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return names
@@ -90,31 +88,18 @@ def add_max_pixels_option(parser: Parser) -> None:
 
 
 class PictureReader:
-    """Reads images by the options of a command, as many at a time as fit half of the free memory.
-
-    Attributes:
-        expanded: how many palette images have become colours.
-        remarks: how many images each remark of `Picture.remarks` was made on.
-    """
+    """Reads images by the options of a command, as many at a time as half the memory allows."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         self._budget = MemoryBudget(available_memory() // 2)
         self._lock = threading.Lock()
-        self.expanded = 0
-        self.remarks: Counter[str] = Counter()
+        self.expanded = 0  # images whose palette was replaced by colours
+        self.remarks: Counter[str] = Counter()  # images by `Picture.remarks`
 
     @contextmanager
     def read(self, data: bytes, **how: Any) -> Iterator[Picture]:
-        """The picture in an image file; the memory for the work on it is reserved until the end.
-
-        Args:
-            data: the bytes of the file.
-            **how: palette, labels, keep_text, refuse_labels and dicom_tags, as in `read_picture`.
-
-        Raises:
-            ImageError: as `read_picture` does.
-        """
+        """The picture in an image file, as `read_picture`; reserves memory until the end."""
         header = read_header(data)
         most = self._options.max_pixels
         header.check_pixels(most)
@@ -129,19 +114,15 @@ class PictureReader:
             self.remarks.update(picture.remarks)
 
     def verify(self, data: bytes, threads: int) -> None:
-        """Checks an L3 file; the memory for it is reserved meanwhile.
-
-        Raises:
-            L3Error: the first problem found.
-        """
+        """Checks an L3 file within the memory; L3Error has the first problem."""
         size = 0
-        with suppress(L3Error):  # which decoders find, too
+        with suppress(L3Error):  # verify raises it, too
             size = codec.info(data).raw_bytes
         with self._budget.reserve(size):
             codec.verify(data, threads=threads, max_pixels=self._options.max_pixels)
 
     def compare(self, source: bytes, data: bytes, threads: int) -> None:
-        """Compares an L3 file with the image file that it was made from.
+        """Compares an L3 file with its source.
 
         Raises:
             L3Error: it is damaged; this is checked first.
@@ -196,7 +177,7 @@ class MemoryBudget:
 
 
 def available_memory() -> int:
-    """Bytes of memory that are free, at most the limit of the control group."""
+    """Free bytes of memory, at most the limit of the control group."""
     free = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text("ascii"))
     assert free is not None
     return min(1024 * int(free[1]), cgroup_bytes())

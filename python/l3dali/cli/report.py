@@ -70,15 +70,15 @@ def finish(
     remarks: Sequence[str] = (),
     fields: dict[str, Any] | None = None,
 ) -> int:
-    """Prints what was done, skipped and failed; returns the exit code.
+    """Prints totals, remarks and failures; returns the exit code.
 
     Args:
-        report: what the command did.
+        report: of the command.
         found: its input.
-        options: those of the command.
-        file_bytes: columns of bytes for a row of totals, that of L3 among them; None for no row.
-        remarks: lines for the end.
-        fields: more fields of the JSON summary.
+        options: of the command.
+        file_bytes: columns of bytes for a row of totals, with one of L3; None for no row.
+        remarks: further lines.
+        fields: further fields of the JSON summary.
     """
     if not options.quiet and file_bytes is not None and report.done:
         takes_data = STDOUT in (getattr(options, "output", None), options.json_summary)
@@ -109,9 +109,10 @@ def conclude(
     last: str = "",
     code: int = 0,
 ) -> int:
-    """Prints remarks, failures and the `last` line, writes the JSON summary.
+    """Prints remarks, failures and the `last` line, and writes the JSON summary.
 
-    Returns the exit code: `code` if it is not 0, else what the failures make it.
+    Returns:
+        `code` if it is not 0, else the exit code for the failures.
     """
     code = code or (EXIT_FAILED if failures else 0)
     say([] if options.quiet else filter(None, lines))
@@ -139,17 +140,17 @@ _SUMMARY = re.compile(rb'\s*\{\s*"version":\s*"[^"]+",\s*"exit_code":\s*\d')  # 
 
 
 def check_summary(path: Path | None) -> None:
-    """Raises UsageError if `--json-summary` would replace anything but an earlier summary."""
+    """Raises UsageError if `--json-summary` would replace a file that is no summary."""
     if path is None or is_stream(path) or not path.exists():
         return
     if path.is_dir() or not _SUMMARY.match(path.read_bytes()):
-        raise UsageError(f"--json-summary {path}: this is no earlier summary; name another file")
+        raise UsageError(f"--json-summary {path}: the file is no summary; name another file")
 
 
 def write_summary(
     path: Path | None, code: int, failures: Sequence[Failure], fields: dict[str, Any]
 ) -> None:
-    """Writes the file of `--json-summary`: fields of the command, and those of all commands."""
+    """Writes the file of `--json-summary`: fields of the command and common fields."""
     if path is None:
         return
     check_summary(path)

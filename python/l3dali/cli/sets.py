@@ -1,4 +1,4 @@
-"""`l3 verify` of data sets: shards, URLs, and results of `l3 convert`."""
+"""`l3 verify` of data sets: shards, URLs and results of `l3 convert`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from l3dali.cli.report import Done, finish
 from l3dali.console import Failure, counted
 from l3dali.datasets.convert.contents import Contents, find_places, sum_place
 from l3dali.datasets.convert.images import Options, has_image_suffix, renamed
-from l3dali.datasets.convert.job import FILES, OTHER
-from l3dali.datasets.convert.reader import kinds_of_sources
+from l3dali.datasets.convert.reader import FILES, OTHER, is_shard_name, kinds_of_sources
+from l3dali.datasets.convert.sources import find_sources
 from l3dali.datasets.convert.storage import hash_file, open_folder
-from l3dali.datasets.convert.work import find_sources, is_shard_name
 from l3dali.errors import UsageError
 from l3dali.images.reading import unread_images
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def are_sets(options: argparse.Namespace) -> bool:
-    """Whether there are sources to compare with, or a PATH is a shard, a URL or a folder."""
+    """Whether there is `--source`, or a PATH is a shard, a URL or a folder."""
     if options.source is not None and (options.files_from is not None or len(options.paths) != 1):
         raise UsageError("--source needs one PATH")
     if options.files_from is not None:
@@ -78,7 +77,7 @@ def verify(options: argparse.Namespace) -> int:
     for contents in found:
         total.add(contents)
     searched = Found(failures=places.failures, others=places.others, links=places.links)
-    sizes, fields = {"L3": total.l3_bytes}, {"totals": total.fields()}
+    sizes, fields = {"L3": total.l3_bytes}, {"totals": vars(total)}
     lines = total.lines()
     if sources is not None:
         text = counted(len(sources.compared), "image")
@@ -137,7 +136,7 @@ class _Sources:
         """Raises ValueError unless the source is the one that the manifest has."""
         name = self._source_of(place)
         if place.row is None and place.kind != FILES:
-            raise ValueError("no manifest names its source")
+            raise ValueError("its source is in no manifest")
         if place.row is not None and hash_file(self._folder, name) != place.row.source_hash:
             raise ValueError(
                 f"{self._folder.place(name)} has changed since the conversion (SHA-256)"

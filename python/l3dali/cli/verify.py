@@ -32,14 +32,14 @@ def add_command(commands: Commands) -> None:
         "Check L3 files; compare them with their sources.",
         """
         l3 verify train_l3/                      checksums, every tile decoded
-        l3 verify train_l3/ --source train/      each pixel, and that none is missing
+        l3 verify train_l3/ --source train/      pixels, and missing results
         l3 verify train_l3/ --json-summary - --quiet | jq .failures
-        l3 verify s3://data/train-l3             shards too, as the manifest has them
+        l3 verify s3://data/train-l3             shards, and hashes of the manifest
         """,
         "file, shard, folder or URL",
     )
     command.add_argument(
-        "--source", type=path_or_url_argument, help="file or folder that PATH was made from"
+        "--source", type=path_or_url_argument, help="source of PATH, a file or folder, to compare"
     )
     add_reading_options(command)
     add_jobs_option(command)

@@ -20,7 +20,7 @@ def add_command(commands: Commands) -> None:
         commands,
         "view",
         _view,
-        "Show L3 files on a page in the browser of this machine.",
+        "Show L3 files in the browser of this machine.",
         """
         l3 view photo.l3
         l3 view train_l3/ --open
@@ -32,10 +32,10 @@ def add_command(commands: Commands) -> None:
         nargs="+",
         type=path_argument,
         metavar="PATH",
-        help="L3 file, tar shard, or folder of these; the page cannot read other files",
+        help="L3 file, tar shard, or folder of these; the page reads no other files",
     )
     command.add_argument(
-        "--port", type=int, default=0, help="of 127.0.0.1; default: any that is free"
+        "--port", type=int, default=0, help="port on 127.0.0.1; default: any free port"
     )
     command.add_argument("--open", action="store_true", help="open the page in a browser")
 
@@ -46,7 +46,7 @@ def _view(options: argparse.Namespace) -> int:
 
     for path in options.paths:
         if not path.exists():
-            raise UsageError(f"{path}: there is no such file or folder")
+            raise UsageError(f"{path}: no such file or folder")
     token = secrets.token_urlsafe(16)
     viewer = Viewer(Catalog(options.paths))
     try:
@@ -55,7 +55,7 @@ def _view(options: argparse.Namespace) -> int:
         raise UsageError(f"--port {options.port}: {error}") from None
     with server:
         url = f"http://{LOOPBACK}:{server.server_port}/{token}/"
-        complain(f"l3: {url}  (Ctrl-C ends it)")
+        complain(f"l3: {url}  (Ctrl-C to stop)")
         if options.open:
             import webbrowser
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pydicom
 
-# What is kept, by the names of format.md 4.1; the rest under "dicom". None of it names a patient.
+# Kept data elements by the names of format.md 4.1; none of them names a patient.
 _NAMES = {
     "RescaleSlope": "rescale_slope",
     "RescaleIntercept": "rescale_intercept",
@@ -50,16 +50,13 @@ def read_dicom_header(data: bytes) -> Header:
 
 
 def read_dicom(data: bytes, palette: str, tags: Collection[str]) -> Picture:
-    """The samples as pydicom gives them: not rescaled, YCbCr as RGB.
+    """The samples of pydicom: not rescaled, YCbCr as RGB; `palette` "rgb" expands palettes.
 
-    Args:
-        data: the bytes of the file.
-        palette: "rgb" makes colours of palettes.
-        tags: keywords of data elements to keep, beside those that say how to show the samples.
+    `tags` are keywords of additional data elements to keep.
 
     Raises:
         ImageError: a palette that cannot be kept, or an unknown keyword.
-        Exception: what pydicom and its plugins raise for damaged files.
+        Exception: of pydicom and its plugins, for damaged files.
     """
     dataset = _dataset(data)
     check_keywords(tags)
@@ -71,7 +68,7 @@ def read_dicom(data: bytes, palette: str, tags: Collection[str]) -> Picture:
     is_palette = dataset.PhotometricInterpretation == "PALETTE COLOR"
     if is_palette:
         if palette == "index":
-            raise ImageError("the palette of a DICOM file cannot be kept; make colours of it")
+            raise ImageError("the palette of a DICOM file cannot be kept; use palette rgb")
         from pydicom.pixels import apply_color_lut
 
         pixels = apply_color_lut(pixels, dataset)
@@ -88,29 +85,24 @@ def read_dicom(data: bytes, palette: str, tags: Collection[str]) -> Picture:
 
 
 def check_keywords(names: Collection[str]) -> None:
-    """Refuses names that are no keywords of data elements.
-
-    Raises:
-        ImageError: such a name is among them.
-        ImportError: pydicom is not installed.
-    """
+    """Raises ImageError for a name that is no keyword; ImportError if pydicom is missing."""
     from pydicom.datadict import tag_for_keyword
 
     for name in names:
         if tag_for_keyword(name) is None:
-            raise ImageError(f"{name!r} is no keyword of DICOM, such as 'SliceThickness'")
+            raise ImageError(f"{name!r} is not a DICOM keyword, such as 'SliceThickness'")
 
 
 def _dataset(data: bytes, *, stop_before_pixels: bool = False) -> pydicom.FileDataset:
     try:
         from pydicom import dcmread
     except ImportError:
-        raise ImageError("a DICOM file, which needs pydicom: the extra dicom of l3dali") from None
+        raise ImageError("a DICOM file needs pydicom: pip install 'l3dali[dicom]'") from None
     return dcmread(io.BytesIO(data), stop_before_pixels=stop_before_pixels)
 
 
 def _plain(value: Any) -> Any:
-    """A value of a data element in types of JSON; of those without one, its text."""
+    """A value of a data element in types of JSON, else its text."""
     if isinstance(value, (int, float)):
         return value
     if isinstance(value, MutableSequence):  # and no name of a person

@@ -1,7 +1,4 @@
-"""Turning images as EXIF asks, and making them smaller.
-
-Knows arrays and EXIF blocks, no files.
-"""
+"""Turns images by their EXIF orientation, and shrinks them."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ __all__ = ["looks_like_labels", "shrink", "upright", "upright_xmp"]
 
 _ORIENTATION = 0x0112
 _SHORT = 3  # a type of TIFF
-# A packet is searched in linear time: no blanks may be taken in two ways, or looked at from each.
+# Searched in linear time: no blanks match in two ways.
 _XMP_ORIENTATION = re.compile(
     rb"""\btiff:Orientation\s*=\s*(?:"\d*"|'\d*')"""
     rb"""|<tiff:Orientation\s*>\s*(?:\d+\s*)?</tiff:Orientation\s*>"""
@@ -39,18 +36,18 @@ _TURNS: dict[int, Callable[[Any], Any]] = {
 
 
 def upright(pixels: Image, exif: bytes | None) -> tuple[Image, bytes | None]:
-    """The image turned as its EXIF block asks, and the block that asks for nothing.
+    """The image turned by its EXIF block, and the block with orientation 1.
 
-    The rule is that of `ReadOrientation`. Without a turn the results are the arguments.
+    Without a turn the results are the arguments. The rule is that of `ReadOrientation`.
 
     Args:
         pixels: (H, W) or (H, W, C).
-        exif: an EXIF block from its TIFF header on; all but the orientation stays as it is.
+        exif: an EXIF block from its TIFF header on.
     """
     order = {b"II": "<", b"MM": ">"}.get((exif or b"")[:2])
     if exif is None or order is None:
         return pixels, exif
-    with suppress(struct.error):  # The block ends too early, which asks for nothing.
+    with suppress(struct.error):  # A truncated block is ignored.
         magic, directory = struct.unpack_from(f"{order}HI", exif, 2)
         (entries,) = struct.unpack_from(f"{order}H", exif, directory)
         for entry in range(directory + 2, directory + 2 + 12 * entries, 12):
@@ -78,7 +75,7 @@ def looks_like_labels(pixels: Image) -> bool:
 
 
 def upright_xmp(xmp: bytes | None) -> bytes | None:
-    """The XMP packet of an image that was turned, without the orientation and blanks before it."""
+    """The XMP packet of a turned image: without the orientation and blanks before it."""
     if xmp is None:
         return None
     *before, last = _XMP_ORIENTATION.split(xmp)
@@ -86,9 +83,9 @@ def upright_xmp(xmp: bytes | None) -> bytes | None:
 
 
 def shrink(pixels: Image, max_side: int, *, labels: bool = False, has_alpha: bool = True) -> Image:
-    """The image with its longer side at most `max_side` pixels; smaller ones stay as they are.
+    """The image with its longer side at most `max_side` pixels; smaller images are unchanged.
 
-    Pillow's Lanczos filter resamples colours, weighted by alpha; labels are of the nearest pixel.
+    Pillow's Lanczos filter resamples colours, weighted by alpha; labels use the nearest pixel.
 
     Args:
         pixels: uint8, uint16, int8 or int16; (H, W) or (H, W, C).

@@ -1,7 +1,6 @@
-"""What image files say about their size, read before anything is decoded.
+"""Reads the size of image files from their headers, before `reading` decodes pixels.
 
-A file of a few bytes can claim an image that takes all memory, so readers ask here first.
-Knows headers alone; `reading` reads the pixels.
+A file of a few bytes can claim an image that takes all memory.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ Format = Literal[
 
 @dataclass(frozen=True)
 class Header:
-    """What a header says, and what reading will take."""
+    """The size of an image, and of the memory to read it."""
 
     format: Format  # of the file
     width: int  # in pixels, as stored: EXIF may turn the image
@@ -52,11 +51,7 @@ class Header:
     fours: int = 1  # how often its pixels count for a limit: once for each four channels of 16 bits
 
     def check_pixels(self, max_pixels: int) -> None:
-        """Checks the number of pixels before they are decoded.
-
-        Raises:
-            ImageError: it has more pixels than `max_pixels`.
-        """
+        """Raises ImageError if the image has more pixels than `max_pixels`."""
         if self.width * self.height * self.fours > max_pixels:
             times = "" if self.fours == 1 else f" x {self.fours} (4 channels count once)"
             raise ImageError(
@@ -68,12 +63,9 @@ class Header:
 def read_header(data: bytes) -> Header:
     """Reads the size of an image of any known format; decodes nothing.
 
-    Args:
-        data: the bytes of the file.
-
     Raises:
-        ImageError: the format is not known, or the header is damaged, or it says already that the
-            image cannot be kept: several pages, or more than 4 channels (of TIFF 4096).
+        ImageError: the format is unknown, the header is damaged, or the image is not supported:
+            several pages, or more than 4 channels (of TIFF 4096).
     """
     format, _ = format_of(data)
     if format == "l3":
@@ -83,7 +75,7 @@ def read_header(data: bytes) -> Header:
             raise ImageError("the file is empty")
         other = format_not_read(data)
         raise ImageError(
-            f"{other} files are not read; make a PNG of it first"
+            f"{other} files are not supported; convert it to PNG first"
             if other
             else "not an image of a known format"
         )
@@ -99,21 +91,20 @@ def read_header(data: bytes) -> Header:
 
 
 def _header(format: Format, width: int, height: int, sample_bytes: int) -> Header:
-    """A header from the bytes of a pixel's samples."""
+    """A header from the bytes of a pixel."""
     raw = width * height * sample_bytes
     return Header(format, width, height, raw, _PEAKS[format] * raw)
 
 
 def _checked_channels(channels: int, most: int = MAX_CHANNELS) -> int:
     if channels > most:
-        raise ImageError(f"{channels} channels; up to {most} of this format are read")
+        raise ImageError(f"{channels} channels; this format is read with at most {most}")
     return channels
 
 
-# Memory that reading takes at its peak, in bytes for each of the samples: measured with each
-# library and rounded up.
+# Peak memory of reading in bytes a byte of samples, measured with each library and rounded up.
 _PEAKS = {"png": 2, "jpeg": 6, "webp": 8, "bmp": 4, "netpbm": 3, "jpegxl": 13, "jpeg2000": 4}
-_DIGITS_PEAK = 30  # a byte of a netpbm file in digits: numbers, each a Python object
+_DIGITS_PEAK = 30  # a byte of a netpbm file in digits, which become Python objects
 
 
 # PNG, JPEG, WebP, BMP, netpbm.
@@ -127,7 +118,7 @@ def _read_png(data: bytes) -> Header:
     return _header("png", width, height, raw)
 
 
-# Frames of all kinds, but not the tables DHT (C4), JPG (C8) and DAC (CC) between them.
+# Frames of all kinds, except the tables DHT (C4), JPG (C8) and DAC (CC).
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")  # All others have no length.
 
@@ -142,7 +133,7 @@ def _segments(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def check_end_of_jpeg(data: bytes) -> None:
-    """Truncation check: libjpeg makes up pixels for a JPEG that ends early, or in zeros."""
+    """Truncation check: libjpeg invents pixels if a JPEG ends early, or in zeros."""
     if all(marker != 0xD9 for marker, _ in _segments(data)):  # EOI
         raise ImageError(ENDS_TOO_EARLY)
 
@@ -157,12 +148,12 @@ def _read_jpeg(data: bytes) -> Header:
 
 
 def jpeg_frame(data: bytes) -> tuple[int, int, int, int]:
-    """Bits of a sample, height, width and channels, by the first frame: it is the one decoded."""
+    """Bits of a sample, height, width and channels of the first frame, which decoders use."""
     for marker, begin in _segments(data):
         if marker in _JPEG_FRAMES and begin + 6 <= len(data):
             bits, height, width, channels = struct.unpack_from(">BHHB", data, begin)
             return bits, height, width, channels
-    raise ImageError("cannot be read: a JPEG that names no size")
+    raise ImageError("cannot be read: a JPEG without a size")
 
 
 def _read_webp(data: bytes) -> Header:
@@ -179,7 +170,7 @@ def _read_webp(data: bytes) -> Header:
     elif kind == b"VP8 ":
         width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", data, 26))
     else:
-        raise ImageError("cannot be read: a WebP that names no size")
+        raise ImageError("cannot be read: a WebP without a size")
     return _header("webp", width, height, 3 + has_alpha)
 
 
@@ -206,9 +197,9 @@ def _read_netpbm(data: bytes) -> Header:
 
 
 def boxes(data: bytes, holders: Collection[bytes] = ()) -> Iterator[tuple[bytes, int, int]]:
-    """Boxes of a JPEG XL or JPEG 2000 file: types, and where bodies begin and end.
+    """Yields type, start and end of the boxes of a JPEG XL or JPEG 2000 file.
 
-    The boxes in a box of a type among `holders` follow it.
+    Boxes inside a box of a type among `holders` follow it.
     """
     at = 0
     while at + 8 <= len(data):
@@ -271,24 +262,20 @@ class _Bits:
 
 
 _JPEGXL_RATIOS = {1: (1, 1), 2: (12, 10), 3: (4, 3), 4: (3, 2), 5: (16, 9), 6: (5, 4), 7: (2, 1)}
-_JPEGXL_HEADER_BYTES = 4096  # More than all fields take that are read.
+_JPEGXL_HEADER_BYTES = 4096  # more than the fields take
 
 
 class JpegXlHeader(NamedTuple):
-    """The first fields of a JPEG XL; `xyb` are the colours of lossy coding."""
+    """The first fields of a JPEG XL."""
 
     width: int
     height: int
-    sample_bytes: int = 3  # of a pixel; behind these fields stands whether it is gray
-    xyb: bool = True
+    sample_bytes: int = 3  # of a pixel, at most; gray is a later field
+    xyb: bool = True  # colours of lossy coding
 
 
 def read_jpegxl_header(data: bytes) -> JpegXlHeader:
-    """Reads the header of a JPEG XL file, in boxes or bare.
-
-    Raises:
-        ImageError: the header is cut, or the image cannot be kept exactly.
-    """
+    """Reads the header of a JPEG XL file; ImageError if it is cut, or the image not supported."""
     if not data.startswith(JPEGXL_CODESTREAM):
         parts = ((at + 4 * (kind == b"jxlp"), end, kind) for kind, at, end in boxes(data))
         parts = (part for part in parts if part[2] in (b"jxlc", b"jxlp"))
@@ -308,11 +295,11 @@ def read_jpegxl_header(data: bytes) -> JpegXlHeader:
     depth = bits.depth()
     bits.take(1)
     extra_channels = bits.number((0, 0), (1, 0), (2, 4), (1, 12))
-    # The decoder gives one of several alphas.
+    # The decoder returns only one alpha.
     if extra_channels > 1 or (extra_channels == 1 and not bits.is_plain_alpha(depth)):
         raise ImageError(
-            "a JPEG XL with premultiplied alpha, alpha of more bits than the colours, or other or "
-            "several extra channels is not supported"
+            "JPEG XL with extra channels is not supported, except one alpha channel that is not "
+            "premultiplied and has at most the bits of the colours"
         )
     sample_bytes = (3 + extra_channels) * (2 if depth > 8 else 1)
     return JpegXlHeader(width, height, sample_bytes, bool(bits.take(1)))
@@ -331,11 +318,7 @@ def _read_jpeg2000(data: bytes) -> Header:
 
 
 def jpeg2000_start(data: bytes) -> int:
-    """Where the codestream of a JPEG 2000 file begins.
-
-    Raises:
-        ImageError: there is none.
-    """
+    """Where the codestream of a JPEG 2000 file begins; ImageError if there is none."""
     start = 0
     if not data.startswith(JPEG2000_CODESTREAM):
         start = next((begin for kind, begin, _ in boxes(data) if kind == b"jp2c"), len(data))
@@ -349,7 +332,7 @@ def jpeg2000_start(data: bytes) -> int:
 
 @contextmanager
 def open_tiff(data: bytes) -> Iterator[tifffile.TiffPage]:
-    """The page of a TIFF that holds one image; it may hold reduced copies too.
+    """The page of a TIFF with one image, and perhaps smaller copies.
 
     Raises:
         ImageError: there are several images or none, the page is a smaller copy of another image,
@@ -369,33 +352,27 @@ def open_tiff(data: bytes) -> Iterator[tifffile.TiffPage]:
             raise ImageError("a TIFF without an image" if copies else ENDS_TOO_EARLY)
         (page,) = images
         _check_directory(data, page)
-        with suppress(Exception):  # Of damaged SubIFDs, which are metadata, reading says so.
+        with suppress(Exception):  # Reading has a remark for damaged SubIFDs.
             copies += (sub.aspage() for each in (page, *copies) for sub in each.pages or ())
         for other in copies:
             if other.imagewidth > page.imagewidth or other.imagelength > page.imagelength:
-                raise ImageError(
-                    "a TIFF whose page is a smaller copy, as raw photographs have, is refused"
-                )
+                raise ImageError("a TIFF whose page is a smaller copy, as in raw photographs")
         yield page
 
 
 def _check_directory(data: bytes, page: tifffile.TiffPage) -> None:
-    """Truncation check: tifffile ignores tags and pages that lie behind the end of the file.
-
-    Raises:
-        ImageError: the values of a tag that pixels depend on, or a further page, are missing.
-    """
+    """Truncation check: tifffile ignores tags and pages behind the end of the file."""
     layout = page.parent.tiff
     at = page.parent.pages.next_page_offset
     if at is not None and any(data[at : at + layout.offsetsize]):
-        raise ImageError("a damaged TIFF: it ends before another page that it has")
+        raise ImageError("a damaged TIFF: it ends before a further page")
     for tag, kind, _, begin, end in tiff_entries(data, layout, page.offset):
         is_there = kind in TIFF_ITEM_BYTES and begin >= 8 and end <= len(data)
         if tag in _PIXEL_TAGS and not is_there:
             raise ImageError(f"a damaged TIFF: the values of tag {tag} are missing")
 
 
-# Sizes, samples, colours, the orientation, where pixels lie, and the value of those not stored.
+# Sizes, samples, colours, orientation, offsets of pixels, and the value of missing ones.
 _PIXEL_TAGS = {
     *(256, 257, 258, 259, 262, 266, 273, 274, 277, 278, 279, 284, 317, 320, 322, 323, 324, 325),
     *(338, 339, 347, 42113),
@@ -409,7 +386,7 @@ def _read_tiff(data: bytes) -> Header:
         sizes = [page.imagewidth, page.imagelength, page.samplesperpixel, page.bitspersample]
         sizes += [page.tilewidth, page.tilelength, page.rowsperstrip, page.fillorder]
         if not all(isinstance(size, int) for size in sizes):  # tifffile gives a BYTE as bytes.
-            raise ImageError("a damaged TIFF: a size, or the order of bits, is no number")
+            raise ImageError("a damaged TIFF: a size or the order of bits is no number")
         if page.axes not in ("YX", "YXS", "SYX"):
             raise ImageError(f"a TIFF of axes {page.axes} is not supported")
         if page.dtype is None:
@@ -417,7 +394,7 @@ def _read_tiff(data: bytes) -> Header:
             raise ImageError(f"a TIFF with {samples} is not supported")
         _checked_channels(page.samplesperpixel, MAX_TIFF_CHANNELS)
         _check_strips(data, page)
-        # Whole strips or tiles are decoded beside the image, their padding included.
+        # Whole strips or tiles are decoded in addition, with their padding.
         padded = math.prod(page.chunks) * math.prod(page.chunked) * max(1, page.bitspersample // 8)
         raw = page.nbytes
         if page.photometric == PHOTOMETRIC.PALETTE:
@@ -430,11 +407,7 @@ def _read_tiff(data: bytes) -> Header:
 
 
 def _check_strips(data: bytes, page: tifffile.TiffPage) -> None:
-    """Truncation check: tifffile makes zeros of strips and tiles that are not listed.
-
-    Raises:
-        ImageError: strips or tiles are missing.
-    """
+    """Truncation check: tifffile fills strips and tiles that are not listed with zeros."""
     count = math.prod(page.chunked)
     places = list(zip(page.dataoffsets, page.databytecounts, strict=False))
     is_listed = len(places) >= count and all((at == 0) == (size == 0) for at, size in places)
@@ -445,10 +418,10 @@ def _check_strips(data: bytes, page: tifffile.TiffPage) -> None:
     if is_listed and end > len(data):
         raise ImageError(ENDS_TOO_EARLY)
     if not is_listed or ("StripOffsets" in page.tags and "TileOffsets" in page.tags):
-        raise ImageError(f"a damaged TIFF: it does not say where its {count} strips or tiles are")
+        raise ImageError(f"a damaged TIFF: no offsets of its {count} strips or tiles")
     known = sum(tag.valuebytecount + page.parent.tiff.tagsize for tag in page.tags)
     if not any(page.databytecounts) and len(data) - known > page.nbytes // 64 + 64:
-        raise ImageError("a damaged TIFF: its pixels are there, and not listed")
+        raise ImageError("a damaged TIFF: its pixels are not listed")
 
 
 def _read_npy(data: bytes) -> Header:

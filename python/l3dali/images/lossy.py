@@ -1,7 +1,4 @@
-"""Which image files are in lossy formats, as far as their headers tell.
-
-Knows nothing of L3.
-"""
+"""Detects lossy image files by their headers."""
 
 from __future__ import annotations
 
@@ -16,10 +13,7 @@ if TYPE_CHECKING:
 
 
 def lossy_format(data: bytes) -> str | None:
-    """The name of the lossy format of an image file; None if it is lossless, or cannot be told.
-
-    A lossless file may hold pixels that were lossy before.
-    """
+    """The name of the lossy format of an image file; None if it is lossless or unknown."""
     name = _NAMES.get(format_of(data)[0])
     try:
         return name(data) if name else None
@@ -39,7 +33,7 @@ def _webp(data: bytes) -> str | None:
 
 def _jpegxl(data: bytes) -> str | None:
     is_boxed = data.startswith(b"\0\0\0\x0c")
-    if is_boxed and any(kind == b"jbrd" for kind, _, _ in boxes(data)):  # how to make a JPEG of it
+    if is_boxed and any(kind == b"jbrd" for kind, _, _ in boxes(data)):  # to restore the JPEG
         return "JPEG in JPEG XL"
     return "lossy JPEG XL" if read_jpegxl_header(data).xyb else None
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def read_npy_header(data: bytes) -> Header:
-    """Size of the array; of three axes, the shape says which is that of the channels.
+    """Size of the array; with three axes, the shape decides which is that of the channels.
 
     Raises:
         ImageError: the array is no image: another dtype, or not two or three axes.
@@ -38,7 +38,7 @@ def read_npy_header(data: bytes) -> Header:
 
 
 def is_image_array(head: bytes) -> bool:
-    """Whether the array in a file that begins so is an image; unless all of its header is there."""
+    """Whether the array is an image; True if the header is not complete in `head`."""
     try:
         read_npy_header(head)
     except ImageError:
@@ -49,11 +49,7 @@ def is_image_array(head: bytes) -> bool:
 
 
 def read_npy(data: bytes, layout: Layout | None) -> Picture:
-    """The array as an image.
-
-    Args:
-        data: the bytes of the file.
-        layout: as in `encode`.
+    """The array as an image; `layout` as in `encode`.
 
     Raises:
         ImageError: the array is no image, or looks like another layout.

@@ -1,4 +1,4 @@
-"""A picture between formats: pixels, and what goes with them."""
+"""A picture between formats: pixels and metadata."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Palette = Literal["rgb", "index"]
 
 PNG_XMP = b"XML:com.adobe.xmp\0"  # the keyword of the iTXt chunk that holds it
 TIFF_XMP = 700
-# Resolution that says nothing: one pixel in a unit without a name.
+# The default resolution: one pixel in a unit without a name.
 NO_RESOLUTION = {
     282: TiffTag("RATIONAL", struct.pack("<2I", 1, 1)),
     283: TiffTag("RATIONAL", struct.pack("<2I", 1, 1)),
@@ -28,7 +28,7 @@ NO_RESOLUTION = {
 
 @dataclass(frozen=True)
 class Picture:
-    """Pixels as stored, and what goes with them."""
+    """Pixels as stored, and metadata."""
 
     pixels: Image  # uint8, uint16, int8 or int16; (H, W) for one channel, else (H, W, C)
     icc: bytes | None = None  # an ICC profile
@@ -44,5 +44,5 @@ class Picture:
 
     @property
     def has_numbers(self) -> bool:
-        """Whether the pixels are numbers, of entries or classes, that nothing may blend."""
+        """Whether the pixels are numbers of entries or classes, which must not be blended."""
         return self.palette is not None or self.unscaled

@@ -1,7 +1,6 @@
 """Other image formats, read by their libraries without loss.
 
-Knows nothing of L3's bytes. The libraries are imported where they are used, so
-that `import l3dali` needs none of them.
+The libraries are imported where they are used, so that `import l3dali` needs none of them.
 """
 
 from __future__ import annotations
@@ -96,28 +95,14 @@ def read_picture(
     dicom_tags: Collection[str] = (),
     header: Header | None = None,
 ) -> Picture:
-    """Reads an image file of any known format; its content says which.
+    """Reads an image file of any known format, which is detected from the bytes.
 
-    Gray of 1, 2 or 4 bits is scaled to 0 ... 255, but for labels; other numbers stay as they are.
+    Gray of 1, 2 or 4 bits is scaled to 0 ... 255, except for labels; other samples are kept.
+    Other options than these are those of `transcode`; it raises as `transcode`.
 
-    Args:
-        data: the bytes of the file.
-        palette: as in `transcode`.
-        labels: as in `transcode`.
-        orient: as in `transcode`.
-        max_side: as in `transcode`.
-        max_pixels: as in `transcode`.
-        keep_text: keep text and resolution of a PNG, in `metadata`.
-        refuse_labels: refuse to make an image smaller that looks like a label map, gray or of a
-            palette, where nothing says that it is one.
-        layout: as in `transcode`.
-        dicom_tags: as in `transcode`.
-        header: what `read_header` has given for the file; None reads it here.
-
-    Raises:
-        ImageError: the file is damaged, too large, holds several images, or cannot be kept exactly.
-        TypeError: `max_side` is no integer.
-        ValueError: an option is not supported.
+    * `keep_text`: keep text and resolution of a PNG, in `metadata`.
+    * `refuse_labels`: refuse to shrink an image that looks like a label map but is not marked so.
+    * `header`: the result of `read_header`, if it is known.
     """
     if palette not in get_args(Palette):
         raise ValueError(f"palette is one of {', '.join(get_args(Palette))}, not {palette!r}")
@@ -163,14 +148,14 @@ def read_picture(
         pixels = pixels[:, :, 0]
     if max_side is not None:
         size = pixels.shape[:2]
-        # What is blended with a value for no data counts as data.
+        # A blend of a value for no data would count as data.
         has_no_data = _TIFF_NO_DATA in tiff_of_metadata(picture.metadata)
         is_nearest = labels or picture.has_numbers or has_no_data
         may_be_labels = refuse_labels and not is_nearest and (pixels.ndim == 2 or picture.expanded)
         if may_be_labels and max(size) > max_side and looks_like_labels(pixels):
             raise ImageError(
-                "looks like a label map, whose numbers of classes --max-side would blend; --labels "
-                "keeps them, --no-labels says that it is a picture"
+                "looks like a label map, whose class numbers --max-side would blend; use --labels "
+                "to keep them, --no-labels if it is a picture"
             )
         pixels = shrink(pixels, max_side, labels=is_nearest, has_alpha=picture.has_alpha)
         if pixels.shape[:2] != size:
@@ -183,7 +168,7 @@ def _check_metadata(picture: Picture) -> None:
     blocks = {"ICC profile": picture.icc, "EXIF block": picture.exif, "XMP packet": picture.xmp}
     for name, block in blocks.items():
         if block is not None and len(block) > MAX_METADATA_BYTES:
-            raise ImageError(f"an {name} of more than {MAX_METADATA_BYTES >> 20} MiB")
+            raise ImageError(f"the {name} has more than {MAX_METADATA_BYTES >> 20} MiB")
     if picture.metadata is not None:
         try:
             dump_metadata(picture.metadata)
@@ -228,10 +213,9 @@ _PNG_CHANNELS = {0: (1, 2), 2: (3, 4), 3: (3, 4), 4: (2,), 6: (4,)}  # by colour
 
 
 def _png_pixels(data: bytes) -> Image:
-    """The pixels by libpng, which refuses damage that Pillow overlooks, and keeps 16-bit samples.
+    """The pixels by libpng, which detects damage that Pillow ignores, and keeps 16-bit samples.
 
-    Where libpng finds an error, imagecodecs loses a reference to what it decodes into, or one to
-    None if it was to allocate that itself: the image stays in memory. So it gets an array.
+    imagecodecs leaks its output if libpng fails. So it gets an array, which is emptied then.
     """
     import imagecodecs
 
@@ -254,7 +238,7 @@ def _png_parts(data: bytes) -> Iterator[tuple[bytes, int, int]]:
     """Yields the type of each chunk of a PNG up to IEND, and where it begins and ends.
 
     Raises:
-        ImageError: the file was cut; libpng does not look at what follows the pixels.
+        ImageError: the file was cut; libpng ignores chunks behind the pixels.
     """
     at, kind = len(PNG_SIGNATURE), b""
     while at + 12 <= len(data) and kind != b"IEND":
@@ -265,7 +249,7 @@ def _png_parts(data: bytes) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _with_numbers(picture: Picture, bits: int, bands: Sequence[int] = (0,)) -> Picture:
-    """Bands that were scaled to 0 ... 255 with the numbers that they had in so many bits."""
+    """Undoes the scaling of some bands from so many bits to 0 ... 255."""
     pixels = np.require(picture.pixels, requirements="W")
     for band in bands:  # Alpha stays.
         plane = pixels[:, :, band] if pixels.ndim == 3 else pixels
@@ -274,7 +258,7 @@ def _with_numbers(picture: Picture, bits: int, bands: Sequence[int] = (0,)) -> P
 
 
 def _with_extra_samples(picture: Picture, kinds: Sequence[int]) -> Picture:
-    """A picture, behind whose colours are channels of these kinds, as `EXTRA_SAMPLES` has them."""
+    """Marks the channels after the colours with kinds of `EXTRA_SAMPLES`."""
     if list(kinds) in ([], [_ALPHA]):
         return picture
     tag = TiffTag("SHORT", struct.pack(f"<{len(kinds)}H", *kinds))
@@ -299,7 +283,7 @@ def _read_webp(data: bytes, palette: Palette) -> Picture:
 
 
 def _picture_of(image: PIL.Image.Image, palette: Palette) -> Picture:
-    """The pixels that Pillow gives, and the metadata."""
+    """Pixels and metadata by Pillow."""
     picture = Picture(
         np.array(image),
         icc=image.info.get("icc_profile"),
@@ -325,8 +309,8 @@ def _read_bmp(data: bytes, palette: Palette) -> Picture:
     at, header_bytes = struct.unpack_from("<2I", data, 10)
     bits, compression = struct.unpack_from("<HI", data, 28) if header_bytes >= 40 else (0, 0)
     if compression in (1, 2) and (int(PIL.__version__.split(".")[0]) < 13 or at % 2):
-        # Older versions, and each one for pixels at an odd place, give other pixels.
-        raise ImageError("a BMP in RLE needs Pillow 13, and its pixels at an even place")
+        # Older versions, and all for pixels at an odd offset, decode other pixels.
+        raise ImageError("a BMP in RLE needs Pillow 13, and pixels at an even offset")
     if compression == 3 and bits in (16, 32):
         masks = struct.unpack_from("<4I", data, 54)[: 4 if header_bytes >= 56 else 3]
         if any(masks) and tuple(filter(None, masks)) not in _BMP_USUAL_MASKS:
@@ -334,7 +318,7 @@ def _read_bmp(data: bytes, palette: Palette) -> Picture:
     with BmpImagePlugin.BmpImageFile(io.BytesIO(data)) as image:
         if image.mode not in ("1", "L") or bits in (0, 1 if image.mode == "1" else 8):
             return _picture_of(image, palette)
-    # Pillow takes its palette for gray of as many bits as that would have.
+    # Pillow takes this palette for gray.
     palette_at = 14 + header_bytes
     blue, green, red = data[palette_at : palette_at + 3]
     data = data[:palette_at] + b"\1\2\3" + data[palette_at + 3 :]
@@ -354,7 +338,7 @@ def _read_bmp_by_masks(data: bytes, bits: int, masks: Sequence[int]) -> Picture:
     pixels = np.frombuffer(data, f"<u{bits // 8}", columns * abs(height), at)
     pixels = pixels.reshape(abs(height), columns)[:: -1 if height > 0 else 1, :width]
     if not all(masks[:3]):
-        raise ImageError("a BMP without masks of red, green and blue is not supported")
+        raise ImageError("a BMP needs masks of red, green and blue")
     bands = []
     for mask in filter(None, masks):
         lowest = mask & -mask
@@ -392,12 +376,12 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
 
 
 def _tiff_remarks(data: bytes, page: tifffile.TiffPage) -> Iterator[str]:
-    """What is left out beside the pixels."""
+    """Remarks on parts of the file that are dropped."""
     if tags := damaged_tags(data, page.parent.tiff, page.offset):
-        yield f"damaged metadata is left out: TIFF tags {', '.join(map(str, tags))}"
+        yield f"damaged metadata was dropped: TIFF tags {', '.join(map(str, tags))}"
     pages = page.parent.pages
     if len(pages) > 1 and any(each.aspage().is_mask for each in pages):
-        yield "a transparency mask is left out"
+        yield "a transparency mask was dropped"
 
 
 _ALPHA = 2  # among EXTRA_SAMPLES; not premultiplied
@@ -408,14 +392,14 @@ _READ_TIFF_TAGS = KEPT_TIFF_TAGS | {_TIFF_ICC, TIFF_XMP}
 _TIFF_TYPE_NAMES = {number: name for name, (number, _) in TIFF_TYPES.items()}
 
 
-# tifffile's note on its own array, where nobody gave it more to say.
+# tifffile's default description.
 _TIFFFILE_SHAPE = re.compile(r'shape=\([\d, ]+\)|\{"shape": \[[\d, ]*\](, "truncated": true)?\}')
 
 
 def _tiff_metadata(
     entries: Entries, page: tifffile.TiffPage, *, keeps_numbers: bool
 ) -> dict[str, Any] | None:
-    """The tags of a page that are kept; `keeps_numbers`: of palette entries or few bits."""
+    """The kept tags of a page; `keeps_numbers`: the pixels are palette entries or few bits."""
     from tifffile import PHOTOMETRIC
 
     tags = {}
@@ -441,22 +425,22 @@ def _tiff_metadata(
     is_inverted = page.photometric == PHOTOMETRIC.MINISWHITE
     is_kept = keeps_numbers or (is_plain and page.bitspersample not in (1, 2, 4))
     if is_inverted or not is_kept:
-        tags.pop(_TIFF_NO_DATA, None)  # It names a sample that has become another.
+        tags.pop(_TIFF_NO_DATA, None)  # The sample has another value now.
     return metadata_of_tiff(tags)
 
 
 def _extra_samples(page: tifffile.TiffPage) -> list[int]:
-    """What each sample behind the colours is, 0 or `_ALPHA`; the tag may be missing, or short."""
+    """The kind of each sample after the colours, 0 or `_ALPHA`; the tag may be short."""
     from tifffile import PHOTOMETRIC
 
     colors = 3 if page.photometric in (PHOTOMETRIC.RGB, PHOTOMETRIC.YCBCR) else 1
     count = page.samplesperpixel - colors
-    told = [_ALPHA if kind == _ALPHA else 0 for kind in page.extrasamples]
-    return (told + [0] * count)[:count]
+    kinds = [_ALPHA if kind == _ALPHA else 0 for kind in page.extrasamples]
+    return (kinds + [0] * count)[:count]
 
 
 def _value_of_missing(page: tifffile.TiffPage) -> int:
-    """The value of strips and tiles that GDAL has not stored; tifffile takes some for too large."""
+    """The value of strips and tiles that GDAL did not store; tifffile misreads some."""
     try:
         value = float(page.tags.valueof(_TIFF_NO_DATA, "0"))
         limits = np.iinfo(page.dtype)
@@ -464,7 +448,7 @@ def _value_of_missing(page: tifffile.TiffPage) -> int:
             return int(value)
     except (TypeError, ValueError):
         pass
-    raise ImageError("a TIFF without all of its strips or tiles, whose GDAL_NODATA is no sample")
+    raise ImageError("a TIFF with missing strips or tiles, whose GDAL_NODATA is no sample")
 
 
 def _tiff_pixels(
@@ -475,16 +459,16 @@ def _tiff_pixels(
     _check_tiff_samples(page)
     if page.compression not in _SIZED_COMPRESSIONS:
         _check_tiff_jpegs(data, page)
-    # A description may say that more follow behind one directory, as tifffile and ImageJ have it.
-    is_told = page.description and len(page.parent.pages) == 1
-    if is_told and math.prod(page.parent.series[0].shape) > math.prod(page.shape):
+    # tifffile and ImageJ may describe several images in one directory.
+    is_described = page.description and len(page.parent.pages) == 1
+    if is_described and math.prod(page.parent.series[0].shape) > math.prod(page.shape):
         raise ImageError("several images in one file; L3 holds single images")
     if 0 in page.databytecounts:
         page.nodata = _value_of_missing(page)
     if page.compression in _PADDED_COMPRESSIONS:
         _accept_padding(page)
     if page.axes == "SYX":
-        # A plane of JPEG is gray; tifffile would have it decoded as colours are.
+        # tifffile would decode planes of JPEG, which are gray, as colours.
         page.photometric, photometric = PHOTOMETRIC.MINISBLACK, page.photometric
         pixels = np.moveaxis(page.asarray(), 0, -1)
         page.photometric = photometric
@@ -496,9 +480,9 @@ def _tiff_pixels(
         if palette == "rgb":
             return colors[pixels], None
         if colors.dtype != np.uint8:
-            raise ImageError("a palette of 16-bit colours cannot be kept; make colours of it")
+            raise ImageError("a palette of 16-bit colours cannot be kept; use palette rgb")
         if len(colors) > 256:
-            raise ImageError(f"a palette of {len(colors)} colours cannot be kept; up to 256 can")
+            raise ImageError(f"a palette of {len(colors)} colours; at most 256 can be kept")
         return pixels, _rgba(colors.tobytes(), b"")
     if pixels.dtype.kind == "i" and page.bitspersample not in (8, 16):
         raise ImageError(f"signed samples of {page.bitspersample} bits are not supported")
@@ -507,7 +491,7 @@ def _tiff_pixels(
         pixels, most = pixels.astype(np.uint8) * np.uint8(255 // most), 255
     if page.photometric == PHOTOMETRIC.MINISWHITE:
         if pixels.dtype.kind != "u":
-            raise ImageError("signed samples or floats of which the least is white")
+            raise ImageError("signed samples or floats with white at the minimum")
         pixels = np.require(pixels, requirements="W")
         gray = pixels[..., :1] if page.samplesperpixel > 1 else pixels
         np.subtract(most, gray, out=gray)
@@ -515,7 +499,7 @@ def _tiff_pixels(
 
 
 def _check_tiff_jpegs(data: bytes, page: tifffile.TiffPage) -> None:
-    """Refuses strips and tiles that are images, but for whole JPEGs of what the page says."""
+    """Refuses strips and tiles that are images, except whole JPEGs that fit the page."""
     from tifffile import COMPRESSION
 
     samples = page.samplesperpixel if len(page.chunks) > 2 else 1
@@ -528,19 +512,19 @@ def _check_tiff_jpegs(data: bytes, page: tifffile.TiffPage) -> None:
             raise ImageError(f"a TIFF whose tiles are {kind}, or damaged, is not supported")
         bits, _, width, channels = jpeg_frame(part)
         if (bits, channels) != (page.bitspersample, samples) or width not in widths:
-            raise ImageError("a damaged TIFF: a tile is another image than the page says")
+            raise ImageError("a damaged TIFF: a tile does not fit the page")
         if part.rfind(b"\xff\xd9", -_JPEG_TAIL_BYTES) < 0:  # truncation check
             raise ImageError("a damaged TIFF: a tile ends too early")
 
 
-# They decode to as many bytes as they are asked for.
-# Names of tifffile have changed: none, CCITT, LZW, Deflate, PackBits, LZMA, Zstandard, Pixtiff.
+# Decoders with an output of a given size, by number, since names differ in versions of tifffile:
+# none, CCITT, LZW, Deflate, PackBits, LZMA, Zstandard, Pixtiff.
 _SIZED_COMPRESSIONS = frozenset({1, 2, 3, 4, 5, 8, 32946, 32773, 34925, 34926, 50000, 50013})
-_JPEG_TAIL_BYTES = 64  # Some writers align what is behind them.
+_JPEG_TAIL_BYTES = 64  # some writers align tiles
 
 
 def _accept_padding(page: tifffile.TiffPage) -> None:
-    """Has strips and tiles of more bytes than their pixels need decoded, as libtiff does."""
+    """Makes strips and tiles with surplus bytes decode, as in libtiff."""
     from tifffile import TIFF
 
     decode = page.decode
@@ -561,17 +545,17 @@ _PADDED_COMPRESSIONS = (8, 32946, 32773, 50000)  # deflate, an older number of i
 
 
 def _check_tiff_samples(page: tifffile.TiffPage) -> None:
-    """Refuses a page but where its samples, as tifffile gives them, are what L3 takes them for."""
+    """Refuses pages whose samples tifffile and L3 interpret differently."""
     from tifffile import COMPRESSION, EXTRASAMPLE, PHOTOMETRIC, PLANARCONFIG, SAMPLEFORMAT
 
     if EXTRASAMPLE.ASSOCALPHA in page.extrasamples:
         raise ImageError("premultiplied alpha is not supported")
     if page.predictor != 1 and page.compression in (COMPRESSION.NONE, COMPRESSION.PACKBITS):
-        raise ImageError("a TIFF with a predictor and no compression that undoes it")
+        raise ImageError("a TIFF with a predictor, but without a compression that supports it")
     if page.predictor == 2 and page.bitspersample not in (8, 16, 32, 64):
         raise ImageError(f"a TIFF with a predictor of {page.bitspersample} bits is not supported")
     if "PhotometricInterpretation" not in page.tags:
-        raise ImageError("a damaged TIFF: it does not say how colours are stored")
+        raise ImageError("a damaged TIFF: no photometric interpretation")
     jpegs = (COMPRESSION.JPEG, COMPRESSION.OJPEG, COMPRESSION.ALT_JPEG, COMPRESSION.JPEG_LOSSY)
     samples, extra = page.samplesperpixel, len(page.extrasamples)
     is_read = {
@@ -582,14 +566,14 @@ def _check_tiff_samples(page: tifffile.TiffPage) -> None:
         and page.colormap is not None
         and page.colormap.shape == (3, 2**page.bitspersample)
         and page.sampleformat == SAMPLEFORMAT.UINT,
-        # Of these tifffile makes RGB where it calls a decoder of JPEG, and of no others.
+        # tifffile converts these to RGB only in JPEG.
         PHOTOMETRIC.YCBCR: (samples, extra, page.planarconfig) == (3, 0, PLANARCONFIG.CONTIG)
         and page.compression in jpegs,
     }
     photometric = PHOTOMETRIC(page.photometric)
     is_color = photometric in (PHOTOMETRIC.RGB, PHOTOMETRIC.YCBCR) and not extra
     if page.compression in jpegs and len(page.chunks) > 2 and samples == 3 and not is_color:
-        raise ImageError("JPEG of three samples that are no RGB, which decoders take for YCbCr")
+        raise ImageError("JPEG of three samples that are not RGB, which decoders read as YCbCr")
     if not is_read.get(photometric):
         kind = COMPRESSION(page.compression).name
         raise ImageError(
@@ -598,9 +582,9 @@ def _check_tiff_samples(page: tifffile.TiffPage) -> None:
 
 
 def _tiff_colors(colormap: Image) -> Image:
-    """The palette's colours as rows R, G, B: in 8 bits if these tell all, else in 16."""
+    """The palette's colours as rows R, G, B: in 8 bits if these suffice, else in 16."""
     colors: Image = colormap.T
-    if colors.max() <= 255:  # Some writers put 8-bit numbers here; libtiff takes them as such.
+    if colors.max() <= 255:  # Some writers store 8-bit numbers here, which libtiff accepts.
         return colors.astype(np.uint8)
     high, low = colors >> 8, colors & 255
     return high.astype(np.uint8) if not low.any() or np.array_equal(low, high) else colors
@@ -620,7 +604,7 @@ def _read_netpbm(data: bytes, palette: Palette) -> Picture:
         depth = (file.depth,) if file.depth > 1 else ()
         if pixels.shape != (file.height, file.width, *depth):
             raise ImageError("several images in one file; L3 holds single images")
-        if pixels.dtype == bool:  # PBM counts ink. Its PAM variant has samples, 0 and 1.
+        if pixels.dtype == bool:  # In PBM 1 is black.
             pixels = np.where(pixels, np.uint8(0), np.uint8(255))
             if palette == "index":
                 return _with_numbers(Picture(pixels), 1)
@@ -640,7 +624,7 @@ def _read_jpeg2000(data: bytes, palette: Palette) -> Picture:
 
     start = jpeg2000_start(data)
     if data.rfind(b"\xff\xd9") < data.rfind(b"\xff\x90"):  # the end, and the start of a tile
-        raise ImageError(ENDS_TOO_EARLY)  # Truncation check: OpenJPEG makes up the rest.
+        raise ImageError(ENDS_TOO_EARLY)  # Truncation check: OpenJPEG invents the rest.
     found: dict[bytes, tuple[int, int]] = {}
     for kind, at, end in boxes(data[:start], (b"jp2h", b"jplh", b"cgrp")):
         found.setdefault(kind, (at, end))  # Decoders ignore further ones.
@@ -650,19 +634,19 @@ def _read_jpeg2000(data: bytes, palette: Palette) -> Picture:
         at, end = found[b"colr"]
         method, space = data[at], data[at + 3 : at + 7]
         if method in (2, 3):
-            # By a profile the decoder would turn samples into sRGB: it gets a number instead.
+            # With a profile the decoder would convert samples to sRGB: it gets a number instead.
             icc, space = data[at + 3 : end], _JPEG2000_SPACES.get(data[at + 19 : at + 23], b"")
             data = data[:at] + b"\1\0\0" + space + data[at + 7 :]
         if method not in (1, 2, 3) or space not in _JPEG2000_COLORS:
             raise ImageError("JPEG 2000 of colours that are not gray, RGB or YCbCr")
         is_gray = space == _JPEG2000_SPACES[b"GRAY"]
-    # By channel 0 of colours, 1 of alpha, 2 of what is premultiplied (ISO 15444-1, I.5.3.6).
+    # By channel: 0 colours, 1 alpha, 2 premultiplied (ISO 15444-1, I.5.3.6).
     uses = data[slice(*found.get(b"cdef", (0, 0)))][2:]
     use_of = {channel: use for channel, use, _ in struct.iter_unpack(">3H", uses)}
     if 2 in use_of.values():
         raise ImageError("premultiplied alpha is not supported")
     if b"pclr" in found and palette == "index":
-        raise ImageError("the palette of a JPEG 2000 cannot be kept; make colours of it")
+        raise ImageError("the palette of a JPEG 2000 cannot be kept; use palette rgb")
     pixels = imagecodecs.jpeg2k_decode(data)
     picture = Picture(pixels, icc=icc, expanded=b"pclr" in found)
     channels = math.prod(pixels.shape[2:])
@@ -675,8 +659,8 @@ def _read_jpeg2000(data: bytes, palette: Palette) -> Picture:
     return _with_extra_samples(picture, kinds)
 
 
-# How boxes name colours: by a number of RGB, gray or YCbCr, of which the decoder makes RGB, or 0,
-# OpenJPEG's for samples without a space; or by a profile, which has a name of its own.
+# Boxes name colours by a number: 16 RGB, 17 gray, 18 YCbCr, which is decoded to RGB, 0 none (of
+# OpenJPEG); or by a profile with a name.
 _JPEG2000_COLORS = tuple(bytes([0, 0, 0, number]) for number in (0, 16, 17, 18))
 _JPEG2000_SPACES = {b"RGB ": _JPEG2000_COLORS[1], b"GRAY": _JPEG2000_COLORS[2]}
 
@@ -699,14 +683,14 @@ _PNG_KEPT = frozenset({b"IHDR", b"eXIf", *PNG_TEXTS, *_PNG_BEFORE_PIXELS})
 
 
 def _png_chunks(data: bytes) -> dict[bytes, bytes]:
-    """The chunks of a PNG that we use, by type, as libpng takes them; XMP is under its keyword.
+    """The used chunks of a PNG by type, as libpng reads them; XMP is under its keyword.
 
-    The first of a kind counts; those behind IEND or with a wrong CRC do not.
+    The first of a type counts; those behind IEND or with a wrong CRC do not.
     """
     chunks: dict[bytes, bytes] = {}
     for kind, body in _sound_png_chunks(data):
         if kind == b"tRNS" and len(body) > len(chunks.get(b"PLTE", b"")) // 3:
-            continue  # of a palette that is not there
+            continue  # without a palette
         if kind not in PNG_TEXTS:
             chunks.setdefault(kind, body)
         elif body.startswith(PNG_XMP):
@@ -715,7 +699,7 @@ def _png_chunks(data: bytes) -> dict[bytes, bytes]:
 
 
 def _png_texts(data: bytes) -> list[tuple[bytes, bytes]]:
-    """The chunks of text but XMP, and the first of resolution."""
+    """The chunks of text except XMP, and the first of resolution."""
     found = [each for each in _sound_png_chunks(data) if each[0] in KEPT_PNG_CHUNKS]
     first = next((part for part in found if part[0] == PNG_RESOLUTION), None)
     return [
@@ -726,7 +710,7 @@ def _png_texts(data: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def _sound_png_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Type and data of each chunk that libpng looks at."""
+    """Type and data of each chunk that libpng reads."""
     pixels_begun = False
     for kind, at, end in _png_parts(data):
         pixels_begun |= kind == b"IDAT"
@@ -737,10 +721,7 @@ def _sound_png_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _png_xmp(text: bytes | None) -> bytes | None:
-    """The packet in a chunk of text, of which this is type and what follows the keyword.
-
-    None if it is damaged.
-    """
+    """The packet in a text chunk, given as type and data after the keyword; None if damaged."""
     if text is None or text.startswith(b"tEXt"):
         return text and text[4:]
     if text.startswith(b"zTXt"):  # as libvips writes it
@@ -752,7 +733,7 @@ def _png_xmp(text: bytes | None) -> bytes | None:
 
 
 def _inflated(data: bytes) -> bytes | None:
-    """What zlib has packed; None if it is damaged. Of more than is allowed, a byte more."""
+    """Inflates data to at most a byte more than allowed; None if it is damaged."""
     inflater = zlib.decompressobj()
     try:
         result = inflater.decompress(data, MAX_METADATA_BYTES + 1)

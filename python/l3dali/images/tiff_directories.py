@@ -1,4 +1,4 @@
-"""Directories of TIFF files, and EXIF blocks from them and back. Knows tags, no pixels."""
+"""Directories of TIFF files, and EXIF blocks from them and back."""
 
 from __future__ import annotations
 
@@ -64,17 +64,10 @@ def descriptive_exif(data: bytes, page: tifffile.TiffPage) -> bytes | None:
 def entries_at(
     data: bytes, layout: tifffile.TiffFormat, offset: int, wanted: Collection[int] | None = None
 ) -> Entries:
-    """The entries of a directory that are whole; none of what another program left in its place.
-
-    Args:
-        data: the file.
-        layout: of its directories.
-        offset: of the directory.
-        wanted: their tags; None: all.
-    """
+    """The whole entries of a directory, with the `wanted` tags (None: all)."""
     found = list(tiff_entries(data, layout, offset))
     if 2 * sum(kind in TIFF_ITEM_BYTES for _, kind, *_ in found) < len(found):
-        return {}  # No directory: most entries are of types that TIFF does not have.
+        return {}  # Most types are unknown: other data lies here.
     entries: Entries = {}
     for tag, kind, count, begin, end in found:
         if begin < end <= len(data) and (wanted is None or tag in wanted):
@@ -83,7 +76,7 @@ def entries_at(
 
 
 def damaged_tags(data: bytes, layout: tifffile.TiffFormat, offset: int) -> list[int]:
-    """The tags of a directory whose values, or the directories that they name, are not there."""
+    """The tags of a directory whose values, or directories, are missing."""
     damaged = []
     for tag, kind, count, begin, end in tiff_entries(data, layout, offset):
         is_there = begin >= 8 and end <= len(data)
@@ -104,7 +97,7 @@ def _directory(
     at: int,
     followed: Collection[int],
 ) -> bytes:
-    """A directory that will be at `at`, with its values and the directories that it leads to."""
+    """A directory for offset `at`, with its values and the `followed` directories."""
     order = layout.byteorder
     below = {
         tag: entries_at(data, layout, int.from_bytes(entries[tag][2], BYTE_ORDERS[order]))
@@ -129,10 +122,7 @@ def _directory(
 
 
 def plain_exif_tags(exif: bytes | None) -> list[tuple[int, int, int, Any, bool]]:
-    """Of an EXIF block, what a TIFF says itself, as tifffile writes tags.
-
-    Damaged blocks are kept by L3, and go nowhere else.
-    """
+    """The tags of an EXIF block that a TIFF has itself, for tifffile; none if it is damaged."""
     from tifffile import TIFF
 
     exif = (exif or b"").removeprefix(b"Exif\0\0")

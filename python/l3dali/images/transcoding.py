@@ -91,13 +91,7 @@ def transcode(
 
 
 def encode_picture(picture: Picture, *, labels: bool = False, **options: Any) -> bytes:
-    """Encodes a picture with its metadata; raises as `encode`.
-
-    Args:
-        picture: what `read_picture` gives.
-        labels: samples are numbers of classes; those of palette entries and few bits are anyway.
-        options: coding, effort, threads and tile as `encode` takes them.
-    """
+    """Encodes a picture with its metadata; options and errors are those of `encode`."""
     return codec.encode(
         picture.pixels,
         layout="HWC",
@@ -114,13 +108,10 @@ def encode_picture(picture: Picture, *, labels: bool = False, **options: Any) ->
 def decoded_picture(
     pixels: Image, info: codec.Info, channels: Sequence[int] | None = None
 ) -> Picture:
-    """What `write_picture` takes, of an L3 file that has been decoded.
+    """The picture of a decoded L3 file, for `write_picture`.
 
-    Args:
-        pixels: what `decode` gave.
-        info: of the file.
-        channels: those that were decoded; None are all. A profile and a palette say nothing of
-            some, and metadata is that of these channels.
+    `channels` are those that were decoded, None for all. A part of them has neither profile nor
+    palette.
     """
     try:
         metadata, is_damaged = info.metadata, info.palette_is_damaged

@@ -58,15 +58,15 @@ def write_picture(picture: Picture, suffix: str) -> bytes:
     bits = 8 * picture.pixels.dtype.itemsize
     writer = WRITERS[suffix]
     if picture.pixels.dtype.kind == "i" and not writer.signed:
-        raise ImageError(f"{suffix} cannot hold signed samples; .tif can")
+        raise ImageError(f"{suffix} cannot hold signed samples; use .tif")
     if writer.write is not _write_tiff and floats_of(picture) is not None:
-        raise ImageError(f"{suffix} cannot hold floats; .tif can")
+        raise ImageError(f"{suffix} cannot hold floats; use .tif")
     if channels not in writer.channels or bits not in writer.bits:
         many = f"{channels} channel" if channels == 1 else f"{channels} channels"
         able = ".png" if channels in WRITERS[".png"].channels else ".tif"
-        raise ImageError(f"{suffix} cannot hold {many} of {bits} bits; {able} can")
+        raise ImageError(f"{suffix} cannot hold {many} of {bits} bits; use {able}")
     if max(picture.pixels.shape[:2]) > writer.longest:
-        raise ImageError(f"{suffix} has sides of {writer.longest} pixels at most; .tif has longer")
+        raise ImageError(f"{suffix} has sides of at most {writer.longest} pixels; use .tif")
     return writer.write(picture)
 
 
@@ -99,7 +99,7 @@ def _write_png(picture: Picture) -> bytes:
 
     if picture.palette is None or picture.pixels.shape[2:] or picture.pixels.dtype != np.uint8:
         filtered = picture.pixels.nbytes + len(picture.pixels)  # a byte more for each row
-        # png_encode makes room for less, and what then lacks its end may be no error.
+        # png_encode allocates less, and may not report a truncated result.
         room = filtered + filtered // 256 + 1024
         png = bytes(imagecodecs.png_encode(picture.pixels, level=_PNG_LEVEL, out=room))
     else:
@@ -134,7 +134,7 @@ _OPAQUE_BLACK = np.array([0, 0, 0, 255], np.uint8)
 
 
 def _entries(picture: Picture) -> Image:
-    """The palette, with black entries added for numbers past its end."""
+    """The palette, with black entries for numbers beyond its end."""
     entries = np.frombuffer(picture.palette or b"", np.uint8).reshape(-1, 4)
     missing = max(0, int(picture.pixels.max()) + 1 - len(entries))
     return np.concatenate([entries, np.tile(_OPAQUE_BLACK, (missing, 1))])
@@ -184,17 +184,17 @@ def _write_tiff(picture: Picture) -> bytes:
 
 
 def _fraction(tag: TiffTag | None) -> tuple[int, int]:
-    """A resolution as tifffile takes it; 1/1 without."""
+    """A resolution for tifffile; 1/1 without one."""
     is_fraction = tag is not None and tag.type == "RATIONAL"
     numerator, denominator = struct.unpack("<2I", tag.data[:8]) if tag and is_fraction else (1, 1)
     return numerator, denominator or 1
 
 
 def _extratag(tag: TiffTag) -> tuple[int, int, Any]:
-    """Type, count and values as tifffile takes them."""
+    """Type, count and values for tifffile."""
     number, letter = TIFF_TYPES[tag.type]
     count = len(tag.data) // tiff_item_bytes(tag.type)
-    if not tag.type.endswith("RATIONAL"):  # Of the bytes of these it takes a half for a value.
+    if not tag.type.endswith("RATIONAL"):  # For these it would split the bytes in halves.
         return number, count, tag.data
     return number, count, struct.unpack(f"<{2 * count}{letter}", tag.data)
 
@@ -219,7 +219,7 @@ def _write_netpbm(magic_number: str, picture: Picture) -> bytes:
     import netpbmfile
 
     pixels = picture.pixels
-    maximum = int(np.iinfo(pixels.dtype).max)  # Left alone, netpbmfile goes by the pixels.
+    maximum = int(np.iinfo(pixels.dtype).max)  # netpbmfile's default is that of the pixels.
     file = io.BytesIO()
     netpbmfile.imwrite(file, pixels, magicnumber=magic_number, maxval=maximum)
     if magic_number != "P7" or _channels_with_alpha(picture):
@@ -243,7 +243,7 @@ def _write_jpeg2000(picture: Picture) -> bytes:
     head, rest = data[at + 8 : at + size], data[at + size :]
     channels = _channels_with_alpha(picture)
     if channels:
-        # What imagecodecs leaves out (ISO 15444-1, I.5.3.6): colours have numbers, alpha is of all.
+        # imagecodecs omits this box (ISO 15444-1, I.5.3.6): colours have numbers, alpha is for all.
         uses = [(i, 0, i + 1) for i in range(channels - 1)] + [(channels - 1, 1, 0)]
         head += _box(b"cdef", struct.pack(">H", channels), *(struct.pack(">3H", *u) for u in uses))
     if picture.icc is not None and picture.icc[16:20] in (b"RGB ", b"GRAY"):

@@ -1,7 +1,6 @@
 """The viewer's answers to HTTP requests, on this machine alone.
 
-Every path begins with the token, and names images by their numbers: no path of a file comes from
-a request. `pixels` knows what images look like.
+Every path begins with the token, and names images by their numbers, never by the path of a file.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from l3dali.view.catalog import Catalog
 
 LOOPBACK = "127.0.0.1"
-LARGE_PIXELS = 2**26  # of images that the sheet shows by their size, as a thumbnail takes seconds
+LARGE_PIXELS = 2**26  # larger images have no thumbnail, which would take seconds
 _PAGE = {"page.html": "text/html", "page.js": "text/javascript", "page.css": "text/css"}
 _MOST_SHOWN_CHANNELS = 64  # of a pixel
 _DESCRIBED = (
@@ -60,7 +59,7 @@ NOTHING = _json({"error": "nothing here"}, 404)
 
 
 class Viewer:
-    """The answers to what a page may ask for."""
+    """Answers the requests of a page."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -95,7 +94,7 @@ class Viewer:
             return (_tile if kind == "tile" else _pixel)(data, info, bands, *numbers)
         except IndexError:
             return NOTHING
-        except (OSError, ValueError, MemoryError) as error:  # as of a damaged file
+        except (OSError, ValueError, MemoryError) as error:  # such as a damaged file
             return _json({"error": printable(reason_of(error))}, 422)
 
     def _list(self, start: int, count: int) -> Answer:
@@ -112,7 +111,7 @@ class Viewer:
 
 
 def _described(info: codec.Info, file_bytes: int) -> dict[str, object]:
-    """The description of a file, and the numbers that tiles are asked for with."""
+    """The description of a file, with bands and levels for requests of tiles."""
     kept = {
         "ICC": info.icc,
         "EXIF": info.exif,
@@ -154,7 +153,7 @@ def _tile(
 
 
 def _pixel(data: memoryview, info: codec.Info, bands: list[int], y: int, x: int) -> Answer:
-    """The samples of one pixel, those of many channels of the chosen bands alone."""
+    """The samples of one pixel; of many channels only the chosen bands."""
     if y >= info.height or x >= info.width:
         return NOTHING
     chosen = bands if info.channels > _MOST_SHOWN_CHANNELS else None
@@ -174,7 +173,7 @@ class Server(ThreadingHTTPServer):
         self.workers = threading.Semaphore(workers)
 
     def handle_error(self, *arguments: Any) -> None:
-        """Prints what went wrong, unless a client has left."""
+        """Prints errors, unless a client has disconnected."""
         if not isinstance(sys.exc_info()[1], (ConnectionError, TimeoutError)):
             super().handle_error(*arguments)
 
@@ -200,4 +199,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(answer.body)
 
     def log_message(self, *_: object) -> None:
-        """Clients write no lines."""
+        """Logs nothing."""

@@ -1,8 +1,4 @@
-"""The images that a viewer may show: found below named paths, and opened nowhere else.
-
-Images are known by their numbers, so no request names a file. Knows files and tar headers, no
-pixels.
-"""
+"""The images that a viewer may show: those below named paths. Requests use their numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _SUFFIXES = L3_SUFFIX, TAR_SUFFIX = (".l3", ".tar")
-_WAIT_SECONDS, _POLL_SECONDS = 2.0, 0.02  # for names that are not found yet
+_WAIT_SECONDS, _POLL_SECONDS = 2.0, 0.02
 
 
 @dataclass(frozen=True)
@@ -36,11 +32,7 @@ class Entry:
     size: int | None = None  # of the image in bytes; None: the rest of the file
 
     def read(self) -> memoryview:
-        """The bytes, mapped: only the pages that are used are read.
-
-        Raises:
-            OSError: the file does not exist, is not a regular file, or lies outside of the root.
-        """
+        """The bytes, mapped; OSError if this is not a regular file below the root."""
         if not self.path.resolve(strict=True).is_relative_to(self.root):
             raise OSError("a link leads out of the folder")
         # Opening a pipe without O_NONBLOCK would wait for its writer.
@@ -66,9 +58,9 @@ class Catalog:
         threading.Thread(target=self._search, args=(paths,), daemon=True).start()
 
     def page(self, start: int, count: int) -> tuple[list[Entry], int, bool]:
-        """Some images from number `start` on, how many are found so far, and whether that is all.
+        """Images from number `start` on, the number found so far, and whether the search is done.
 
-        Waits a moment where they are not found yet.
+        Waits a moment for images that are not found yet.
         """
         end = time.monotonic() + _WAIT_SECONDS
         while not self._is_done and len(self._entries) < start + count and time.monotonic() < end:
@@ -77,7 +69,7 @@ class Catalog:
         return self._entries[start : start + count], len(self._entries), is_done
 
     def __getitem__(self, number: int) -> Entry:
-        """An image by its number, from 0; IndexError if none has been found of that number."""
+        """An image by its number, from 0; IndexError if it was not found."""
         return self.page(number, 1)[0][0]
 
     def _search(self, paths: Sequence[Path]) -> None:
@@ -110,7 +102,7 @@ class Catalog:
                     if is_plain and member.name.lower().endswith(L3_SUFFIX):
                         inner = f"{name}/{member.name}"
                         yield Entry(inner, path, root, member.offset_data, member.size)
-        except Exception as error:  # tarfile raises anything; the search goes on with the next.
+        except Exception as error:  # tarfile raises anything on damaged data.
             self._note(f"{name}: ", error)
 
     def _note(self, where: str, error: Exception) -> None:

@@ -1,7 +1,4 @@
-"""What images look like at any size, in little memory: parts, thumbnails.
-
-Knows L3 data and arrays, no files and no HTTP.
-"""
+"""Parts and thumbnails of images at any size, in little memory."""
 
 from __future__ import annotations
 
@@ -23,18 +20,14 @@ if TYPE_CHECKING:
 
     from l3dali.codec import Image, Window
 
-TILE_SIDE = 256  # of what a page asks for
+TILE_SIDE = 256
 MAX_LEVEL = 10
 _BLOCK_SIDE = 2**MAX_LEVEL
 _BLOCK_BYTES = 64 * 2**20  # of the samples and 64-bit sums that are in memory at once
 
 
 def info_of(data: memoryview) -> codec.Info:
-    """The description of a file; reads header, chunks and index of a mapped file, no tiles.
-
-    Raises:
-        L3Error: the file is damaged.
-    """
+    """The description of a mapped file, without reading tiles; L3Error if it is damaged."""
     size = 4096
     while size < len(data):
         try:
@@ -47,13 +40,13 @@ def info_of(data: memoryview) -> codec.Info:
 
 
 def top_level(info: codec.Info) -> int:
-    """The level that is small enough for one tile; level k has 1 / 2^k of the image's sides."""
+    """The level that fits into one tile; level k has 1 / 2^k of the image's sides."""
     longer = max(info.height, info.width)
     return min(MAX_LEVEL, max(0, math.ceil(math.log2(longer / TILE_SIDE))))
 
 
 def default_channels(count: int) -> tuple[int, ...]:
-    """The channels that a picture of so many is shown by: one, or three for red, green, blue."""
+    """The channels to show of so many: one, or three for red, green, blue."""
     return (0,) if count < 3 else (0, 1, 2)
 
 
@@ -65,16 +58,16 @@ def shrunk(
     channels: Sequence[int] | None = None,
     labels: bool = False,
 ) -> Image:
-    """A part of an image, each pixel the mean of `factor` x `factor` of the image's.
+    """A part of an image, each pixel the mean of `factor` x `factor` pixels.
 
     Decodes a block at a time, so that memory does not grow with the window.
 
     Args:
         data: an L3 file.
         window: top, left, height and width; the first two are multiples of `factor`.
-        factor: a power of two up to 2^`MAX_LEVEL`. Pixels at the edges are means of fewer.
-        channels: which, in this order.
-        labels: samples are not blended: each pixel is one of the image's.
+        factor: a power of two up to 2^`MAX_LEVEL`. Pixels at the edges are means of fewer pixels.
+        channels: numbers of channels, in this order.
+        labels: take pixels in place of means.
 
     Returns:
         (H, W, C), of the stored type.
@@ -116,15 +109,7 @@ def _reduced(block: Image, factor: int, labels: bool) -> Image:
 
 
 def thumbnail(data: memoryview, max_side: int) -> bytes:
-    """A PNG of an L3 file with at most `max_side` pixels on its longer side.
-
-    Args:
-        data: an L3 file.
-        max_side: of the PNG in pixels.
-
-    Raises:
-        L3Error: the file is damaged.
-    """
+    """A PNG of an L3 file with at most `max_side` pixels on its longer side; raises L3Error."""
     info = info_of(data)
     factor = 1
     while max(info.width, info.height) >= 2 * factor * max_side and factor < 2**MAX_LEVEL:
@@ -152,7 +137,7 @@ def thumbnail(data: memoryview, max_side: int) -> bytes:
 
 
 def _stretched(pixels: Image) -> Image:
-    """8 bits of samples of any range, the greatest and the least 1 % cut off; alpha as it is."""
+    """Samples of any range scaled to 8 bits, from the 1st to the 99th percentile; alpha is kept."""
     has_alpha = pixels.shape[2] in (2, 4)
     colors = pixels[:, :, :-1] if has_alpha else pixels
     low, high = np.percentile(colors, (1, 99))
@@ -165,10 +150,7 @@ def _stretched(pixels: Image) -> Image:
 
 
 def label_colors(palette: bytes | None, dtype: np.dtype[np.generic]) -> Image:
-    """Red, green, blue, alpha of each number: the palette's, else colours far from each other.
-
-    page.js has the same colours.
-    """
+    """Red, green, blue, alpha of each number: of the palette, else distinct, as in page.js."""
     numbers = np.arange(2 ** (8 * dtype.itemsize))
     hue = numbers * 0.618034 * 6 % 6
     colors = np.empty((len(numbers), 4), np.uint8)

@@ -1,4 +1,4 @@
-"""Reads an image in a process of its own, with the memory and time that its header asks for."""
+"""Reads an image in a process of its own, with limits by its header."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 BYTES_A_SECOND = 2**20  # of samples, of the slowest decoders
 _BASE_BYTES = 2**28
-_TIMES_ESTIMATE = 2  # of what reading takes at its peak
+_TIMES_ESTIMATE = 2  # of the estimated peak
 _TIMES_FILE = 4
 
 _idle = new_pool()
@@ -42,11 +42,7 @@ def convert_alone(
 ) -> Outcome | None:
     """Calls `convert_image` in a child; if that dies, the outcome has the reason.
 
-    Args:
-        blob: as below.
-        options: as below.
-        threads: as `convert_image` has them.
-        check: called now and then; what it raises ends the child, and is raised here.
+    `check` is called often; its exceptions end the child, and are raised here.
     """
     try:
         with borrowed(_idle) as child:
@@ -94,7 +90,7 @@ def _read_limited(options: Options, data: bytes, **how: Any) -> Picture:
     seconds = CPU_SECONDS + header.raw_bytes // BYTES_A_SECOND
     set_clocks(seconds, max(WAIT_SECONDS, 10 * seconds))
     picture = read_picture(data, header=header, **how)
-    set_clocks(0, 0)  # What follows is L3's own.
+    set_clocks(0, 0)  # Encoding has no limits.
     limit_memory(None)
     return picture
 

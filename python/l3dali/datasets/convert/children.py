@@ -30,7 +30,7 @@ TICK_SECONDS = 0.1  # between checks whether the work is still wanted
 END_SECONDS = 1.0  # for a child to end by itself
 _MOST_FILES = 2**16  # that a process may have open
 _PRELOADED = ("l3dali.datasets.convert.job", "imagecodecs._png")
-# `python -c` searches the current folder first: it may hold files of strangers.
+# `python -c` would import modules from the current folder first.
 _BEGIN = """import sys
 number, *sys.path[:] = sys.argv[1:]
 from l3dali.datasets.convert.children import serve_forks
@@ -45,13 +45,10 @@ _server_lock = threading.Lock()
 
 
 class ChildDiedError(RuntimeError):
-    """A child has ended amid its work.
-
-    `code` is its exit code, or below 0 the number of a signal; None if it is unknown.
-    """
+    """A child ended during its work. `code`: exit code, minus a signal's number, or None."""
 
     def __init__(self, code: int | None) -> None:
-        super().__init__(f"the process of the work ended with {code}")
+        super().__init__(f"the worker process ended with {code}")
         self.code = code
 
 
@@ -86,16 +83,13 @@ class Child:
         *arguments: object,
         check: Callable[[], object] = lambda: None,
     ) -> Result:
-        """Calls a function in the child and returns its result.
+        """Calls a function of a module in the child and returns its result.
 
-        Args:
-            function: of a module: the child gets its name.
-            arguments: for it.
-            check: called every `TICK_SECONDS`; when it raises, the child is still at work.
+        `check` is called every `TICK_SECONDS`; if it raises, the child continues.
 
         Raises:
             ChildDiedError: the child has ended. It takes no more calls.
-            Exception: whatever the function or `check` raises.
+            Exception: from the function or `check`.
         """
         self._send(function, arguments)
         result: Result = self._receive(check)
@@ -107,7 +101,7 @@ class Child:
         *arguments: object,
         check: Callable[[], object] = lambda: None,
     ) -> Iterator[Result]:
-        """Yields what a generator yields in the child, except None; otherwise as `call`."""
+        """Yields the items of a generator in the child, except None; otherwise as `call`."""
         self._send(function, arguments)
         while (found := self._receive(check)) is not None:
             yield found
@@ -136,10 +130,7 @@ class Child:
         raise ChildDiedError(self._code) from None
 
     def end(self, *, kill: bool = False) -> bool:
-        """Ends the child, which removes its unfinished results within `END_SECONDS`.
-
-        Args:
-            kill: do not wait for that.
+        """Ends the child; it has `END_SECONDS` to remove unfinished results, unless `kill`.
 
         Returns:
             Whether it was killed, and may have left unfinished results.
@@ -165,7 +156,7 @@ class Child:
 
 
 def new_pool() -> list[Child]:
-    """Idle children, for `borrowed`. A fork of this process begins without: they are not its."""
+    """A list of idle children for `borrowed`; empty in forks of this process."""
     idle: list[Child] = []
     _pools.append(idle)
     return idle
@@ -193,7 +184,7 @@ def borrowed(idle: list[Child]) -> Iterator[Child]:
 
 
 def _forget() -> None:
-    """In a process that was forked: the server and its children belong to the other one."""
+    """In a forked process: the server and its children belong to the parent."""
     global _server, _server_lock
     _server, _server_lock = None, threading.Lock()  # Another thread may have held it.
     for idle in _pools:
@@ -204,7 +195,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def _fork(to_parent: int, status: int) -> int:
-    """Has the server fork a child that gets these files; gives its process id."""
+    """Makes the server fork a child with these files; returns its process id."""
     global _server
     with _server_lock:
         for _ in range(2):  # It may have been killed.
@@ -215,7 +206,7 @@ def _fork(to_parent: int, status: int) -> int:
                     _server = server
                     return int(answer)
             server.close()
-    raise OSError("a process for the work could not be started")
+    raise OSError("a worker process could not be started")
 
 
 def _start_server() -> socket.socket:
@@ -312,7 +303,7 @@ def _serve(to_parent: Connection) -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_IGN)  # A second one would tear the end of the first.
+    signal.signal(number, signal.SIG_IGN)  # A second signal would interrupt the cleanup.
     raise KeyboardInterrupt
 
 

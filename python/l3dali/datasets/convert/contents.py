@@ -1,7 +1,4 @@
-"""What lies in data sets that hold L3 images: files and shards, with the manifest or without.
-
-It finds and reads; what is made of an image is for whoever looks.
-"""
+"""Finds and reads L3 images in data sets: files and shards, with a manifest or without."""
 
 from __future__ import annotations
 
@@ -14,8 +11,8 @@ from l3dali.console import Failure, counted, megabytes, ratio, reason_of, shorte
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.manifest import FAILED, Manifest, Row
 from l3dali.datasets.convert.reader import FILES, kinds_of_sources, look_into
+from l3dali.datasets.convert.sources import find_sources
 from l3dali.datasets.convert.storage import MANIFEST_NAME, Stored, hash_file, open_folder
-from l3dali.datasets.convert.work import find_sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -40,7 +37,7 @@ class Place(NamedTuple):
 
     @property
     def is_copy(self) -> bool:
-        """Whether it is a file of a folder that `l3 convert` has left as it was."""
+        """Whether it is a file of a folder that `l3 convert` has only copied."""
         return self.kind == FILES and not self.file.name.lower().endswith(".l3")
 
 
@@ -57,10 +54,7 @@ class Places:
 
 
 def find_places(arguments: Iterable[str]) -> Places:
-    """The L3 files and shards in folders, those named one by one, and what manifests name.
-
-    Args:
-        arguments: paths and URLs, as `l3 convert` takes them.
+    """The L3 files and shards that arguments name as in `l3 convert`, and results in manifests.
 
     Raises:
         UsageError: an argument names nothing.
@@ -82,7 +76,7 @@ def find_places(arguments: Iterable[str]) -> Places:
         if url in sources.whole:
             places.unconverted += unconverted
             places.failures += [
-                Failure(folder.place(result), f"no such file; the manifest has it, of {row.source}")
+                Failure(folder.place(result), f"this result of {row.source} is missing")
                 for result, row in rows.items()
                 if result not in files
             ]
@@ -91,10 +85,7 @@ def find_places(arguments: Iterable[str]) -> Places:
 
 
 def _rows_by_result(url: str, files: Iterable[str]) -> tuple[dict[str, Row], int]:
-    """Rows of the manifests in a folder and below it, all names as seen from the folder.
-
-    The number is that of sources that have failed and have no result.
-    """
+    """Rows of the manifests in a folder and below it, and the number of failed sources."""
     rows: dict[str, Row] = {}
     unconverted = 0
     below = [name[: -len(MANIFEST_NAME)] for name in files if name.endswith(f"/{MANIFEST_NAME}")]
@@ -130,20 +121,10 @@ class Contents:
         self.raw_bytes += info.raw_bytes
         self.l3_bytes += info.encoded_bytes
 
-    def add_row(self, row: Row) -> str:
-        """Counts what the manifest says of a file; returns the failure of its source, or ""."""
-        self.unconverted += len(row.failures)
-        is_stale = row.status == FAILED
-        return f"the conversion of {row.source} has failed: {row.reason}" if is_stale else ""
-
     def add(self, other: Contents) -> None:
-        """Adds what others come to."""
+        """Adds other sums."""
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
-
-    def fields(self) -> dict[str, int]:
-        """For JSON."""
-        return vars(self)
 
     def lines(self) -> list[str]:
         """For people."""
@@ -158,14 +139,10 @@ class Contents:
 
 
 def sum_place(place: Place, look: Callable[[Blob], codec.Info]) -> tuple[Contents, list[Failure]]:
-    """Looks at each L3 image of a file; with a row, compares the file's SHA-256 with it.
-
-    Args:
-        place: the file.
-        look: gets each image; what it raises is a failure of that image.
+    """Calls `look` with each L3 image of a file; compares the file's SHA-256 with its row.
 
     Returns:
-        Sums, and what has failed. Of a file that has failed itself there are no sums.
+        Sums, none if the file itself has failed; and failures, also those that `look` raises.
     """
     contents = Contents(files=1, bytes=place.file.size, copies=place.is_copy)
     failures: list[Failure] = []
@@ -190,25 +167,26 @@ def sum_place(place: Place, look: Callable[[Blob], codec.Info]) -> tuple[Content
         failures.append(Failure(str(place), "not an L3 image"))
     if row is not None:
         if digest != row.result_hash and not failures:  # Damage is reported once.
-            reason = "its bytes are not those that l3 convert has written (SHA-256)"
-            failures.append(Failure(str(place), reason))
+            failures.append(Failure(str(place), "changed since l3 convert wrote it (SHA-256)"))
         if reason := _fault_of_index(place.folder, row):
             failures.append(Failure(str(place), reason))
-        if (reason := contents.add_row(row)) and not failures:
+        contents.unconverted += len(row.failures)
+        if row.status == FAILED and not failures:
+            reason = f"the conversion of {row.source} has failed: {row.reason}"
             failures.append(Failure(str(place), reason))
     return contents, failures
 
 
 def _fault_of_index(url: str, row: Row) -> str:
-    """Why the DALI index of a shard is not the one that was written; "" if it is."""
+    """Why the DALI index of a shard is missing or changed; "" if it is neither."""
     if row.index is None:
         return ""
     folder = open_folder(url)
     try:
         if folder.stat(row.index) is None:
-            return f"{row.index}, its index, is gone; l3 convert makes both anew"
+            return f"its index {row.index} is missing; run l3 convert again"
         if row.index_hash in ("", hash_file(folder, row.index)):
             return ""
     except OSError as error:
-        return f"{row.index}, its index: {reason_of(error)}"
-    return f"{row.index}, its index, has changed (SHA-256); remove it: l3 convert makes both anew"
+        return f"its index {row.index}: {reason_of(error)}"
+    return f"its index {row.index} has changed (SHA-256); remove it and run l3 convert again"

@@ -34,11 +34,11 @@ _idle = new_pool()  # of convert_job
 
 
 class EngineError(OSError):
-    """The engine cannot go on."""
+    """The engine cannot continue."""
 
 
 def convert_job(job: Job) -> list[Row]:
-    """Converts the files of a job in a process with limits; what fails has the reason in its row.
+    """Converts the files of a job in a process with limits; rows of failures have the reason.
 
     Results appear whole or not at all, and the same job may run again at any time.
     """
@@ -56,14 +56,14 @@ def convert_in_worker(
     check: Callable[[], object] = lambda: None,
     killed: list[Job] | None = None,
 ) -> None:
-    """Converts a job in a child. If that dies, each item that is left is tried once more, alone.
+    """Converts a job in a child. If that dies, each remaining item is tried once more, alone.
 
     Args:
-        job: what to do.
+        job: the job.
         idle: the children to use.
         add: gets rows of the job, soon after their results have appeared.
-        check: called now and then; what it raises ends the child, and is raised here.
-        killed: gets jobs whose child did not end by itself, and may have left a temporary file.
+        check: called often; its exceptions end the child, and are raised here.
+        killed: gets jobs whose child was killed, and may have left a temporary file.
     """
     killed = [] if killed is None else killed
     for file in _attempt(job, idle, add, check, killed):
@@ -78,9 +78,9 @@ def _attempt(
     check: Callable[[], object],
     killed: list[Job],
 ) -> list[Stored]:
-    """Converts a job in a child; gives the files that are to be tried again."""
+    """Converts a job in a child; returns the files to try again."""
     left = {file.name: file for file in job.files}
-    short: list[Stored] = []  # of memory
+    short: list[Stored] = []  # files that need more memory
     child = take(idle)
     try:
         for rows in child.each(_work, job, check=check):
@@ -106,15 +106,10 @@ def _attempt(
 def run_local(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
     """Yields rows soon after their results have appeared.
 
-    Many jobs run in as many processes as there are workers: Python's lock would hold back threads
-    that work on small images. With fewer jobs than workers, each has several threads for the
-    images within.
+    Many jobs run in a process for each worker, since Python's lock slows threads with small
+    images. With fewer jobs than workers, each has several threads for its images.
 
-    Closing the generator stops the workers within a moment; their unfinished results vanish.
-
-    Args:
-        jobs: what to do.
-        workers: how many cores to use.
+    Closing the generator stops the workers at once, and removes unfinished results.
     """
     if not jobs:
         return
@@ -129,7 +124,7 @@ def run_local(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
 
 
 def _run_in_processes(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
-    # Ctrl-C may come amid any call here, so there is nothing with a lock of Python's own.
+    # Ctrl-C may interrupt any call here, so nothing uses a lock of Python's own.
     found: queue.SimpleQueue[list[Row] | BaseException | None] = queue.SimpleQueue()
     todo, idle, killed, stop = iter(jobs), list[Child](), list[Job](), list[bool]()
 
@@ -187,5 +182,5 @@ def _rows_of(job: Job) -> Iterator[list[Row]]:
 
 
 def is_disk_full(rows: Sequence[Row]) -> bool:
-    """Whether a row failed since there is no space left."""
+    """Whether a row failed because the disk is full."""
     return any(row.error_number in (errno.ENOSPC, errno.EDQUOT) for row in rows)

@@ -1,4 +1,4 @@
-"""The unit of work: a job in, rows of the manifest out. Any engine can map it."""
+"""The unit of work: turns a job into rows of the manifest. Any engine can map it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ from l3dali.datasets.convert.images import (
 from l3dali.datasets.convert.limits import reason_of
 from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Row, index_name
 from l3dali.datasets.convert.pipeline import ImagePool
-from l3dali.datasets.convert.reader import FILES as FILES
-from l3dali.datasets.convert.reader import OTHER as OTHER
-from l3dali.datasets.convert.reader import SEEKED, SHARDS, seekable
-from l3dali.datasets.convert.reader import read_blobs as read_blobs
+from l3dali.datasets.convert.reader import FILES, OTHER, SEEKED, SHARDS, seekable
 from l3dali.datasets.convert.storage import (
     CHUNK_BYTES,
     MANIFEST_NAME,
@@ -48,7 +45,7 @@ _LEAST_MOST_BYTES, _MOST_TIMES = 2**32, 64  # of a result: that many, or times i
 
 @dataclass(frozen=True)
 class Job:
-    """A shard, or some files, to convert. Plain data, so that it can go to another machine."""
+    """A shard, or some files, to convert: plain data that can be sent to another machine."""
 
     kind: str  # of the shard, or `files`
     source: str  # the folder they are in: a local path or a URL
@@ -67,13 +64,13 @@ class Job:
 
 def convert_each(job: Job) -> Iterator[Row]:
     """Converts the files of a job here; yields each row as soon as its result has appeared."""
-    told: set[str] = set()
+    done: set[str] = set()
     try:
         for row in _convert_each(job):
-            told.add(row.source)
+            done.add(row.source)
             yield row
-    except Exception as error:  # Nothing that a job raises ends the others.
-        yield from (row for row in failed_rows(job, reason_of(error)) if row.source not in told)
+    except Exception as error:  # An error of a job must not end the others.
+        yield from (row for row in failed_rows(job, reason_of(error)) if row.source not in done)
 
 
 def _convert_each(job: Job) -> Iterator[Row]:
@@ -93,7 +90,7 @@ def _convert_each(job: Job) -> Iterator[Row]:
 
 
 def failed_rows(job: Job, reason: str) -> list[Row]:
-    """Rows that say that nothing of a job has been done."""
+    """Rows of a job of which no file was converted."""
     kind = OTHER if job.kind == FILES else job.kind
     return [replace(_new_row(job, file, kind), reason=reason) for file in job.files]
 
@@ -104,7 +101,7 @@ def may_be_done(row: Row, options: Options) -> bool:
 
 
 def confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | None:
-    """The row of an earlier result, if the bytes of source and result are still those."""
+    """The row of an earlier result, if source and result are unchanged."""
     row = job.previous.get(file.name)
     if row is None or row.result is None or not may_be_done(row, job.options):
         return None
@@ -117,7 +114,7 @@ def confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | N
             and (row.index is None or _is_same(target, index, 0, row.index_stamp, row.index_hash))
         ):
             return None
-    except Exception:  # Containers raise anything; the conversion will report it.
+    except Exception:  # Storage raises anything; the conversion will report it.
         return None
     new = replace(row, source_stamp=file.stamp)
     new.result_stamp = "" if result is None else result.stamp
@@ -126,7 +123,7 @@ def confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | N
 
 
 def _is_same(folder: Folder, found: Stored | None, size: int, stamp: str, digest: str) -> bool:
-    """Whether a file is as it was; a `size` of 0 is unknown."""
+    """Whether a file is unchanged; a `size` of 0 is unknown."""
     if found is None or (size and found.size != size):
         return False
     is_known = found.stamp != "" and found.stamp == stamp
@@ -176,7 +173,7 @@ def _publish(
     """Writes a row's result, which appears when `write` has written it.
 
     The index that `write` may return appears just before the result: if it cannot be written, both
-    stay as they were. Failures are in the row, and other results go on.
+    stay as they were. A failure is stored in the row.
     """
     has_index = False
     try:
@@ -197,13 +194,13 @@ def _publish(
                     _check_is_known(job, target, row.index, writer.bytes, row.index_hash)
                 has_index = True
         row.status, row.result = DONE, name
-        with contextlib.suppress(Exception):  # A later run reads what has no stamp.
+        with contextlib.suppress(Exception):  # A later run reads files without a stamp.
             row.result_stamp = _stamp_of(target, name)
             row.index_stamp = _stamp_of(target, row.index)
     except BaseException as error:
         if has_index and row.result is None:
             with contextlib.suppress(Exception):
-                target.remove(row.index or "")  # The shard that is there has another.
+                target.remove(row.index or "")  # It does not fit the shard that is there.
         if not isinstance(error, Exception):
             raise
         _fail(row, error)
@@ -215,7 +212,7 @@ def _stamp_of(folder: Folder, name: str | None) -> str:
 
 
 def _check_is_known(job: Job, target: Folder, name: str, size: int, digest: str) -> None:
-    """Refuses to replace a file that the manifest does not know, unless it has the same bytes."""
+    """Refuses to replace a file that is not in the manifest, unless it has the same bytes."""
     if name not in job.unknown:
         return
     with contextlib.suppress(OSError):  # It may be a link to nothing, or a pipe.
@@ -223,7 +220,7 @@ def _check_is_known(job: Job, target: Folder, name: str, size: int, digest: str)
         if found is not None and found.size == size and hash_file(target, name) == digest:
             return
     raise FileExistsError(
-        f"{target.place(name)} exists, and {MANIFEST_NAME} does not know it: move or remove it (an "
+        f"{target.place(name)} exists and is not in {MANIFEST_NAME}: move or remove it (an "
         "interrupted run with other options may have left it)"
     )
 
@@ -238,11 +235,11 @@ def _fail(row: Row, error: Exception) -> None:
 
 def _check_length(reader: HashedReader, file: Stored) -> None:
     if reader.bytes != file.size:
-        raise OSError(f"{reader.bytes} of {file.size} bytes could be read; it has changed?")
+        raise OSError(f"read {reader.bytes} of {file.size} bytes; has the file changed?")
 
 
 def _was_sound(job: Job, row: Row) -> bool:
-    """Whether an earlier run converted other bytes of this file. That result is worth keeping."""
+    """Whether an earlier run converted other bytes of this file, so that its result is kept."""
     old = job.previous.get(row.source)
     return old is not None and old.pixels_hash != "" and old.source_hash != row.source_hash
 
@@ -261,8 +258,7 @@ class _Loaded(Entry):
 def _convert_files(job: Job, source: Folder, target: Folder) -> Iterator[Row]:
     if not job.files:
         return
-    # One image fails alone here, whatever becomes of it then.
-    options = replace(job.options, on_error="keep")
+    options = replace(job.options, on_error="keep")  # An image fails alone here.
     per_image = job.threads if len(job.files) == 1 else 1
     pool = ImagePool(options, max(1, job.threads // per_image), per_image)
     for loaded, outcomes in pool.convert(_load_files(job, source)):
@@ -310,7 +306,7 @@ def _copy(job: Job, row: Row, file: Stored, source: Folder, writer: HashedWriter
         _check_length(reader, file)
     row.source_hash = reader.hexdigest()
     if _was_sound(job, row):
-        raise ValueError("it was an image or a shard, and is none now; if so, remove its result")
+        raise ValueError("no longer an image or a shard; remove the earlier result to copy it")
 
 
 def _load_files(job: Job, source: Folder) -> Iterator[_Loaded]:
@@ -322,7 +318,7 @@ def _load_files(job: Job, source: Folder) -> Iterator[_Loaded]:
                 reader = HashedReader(opened, source.place(file.name))
                 head = reader.read(HEAD_BYTES)
                 if tfrecord.may_be_shard(file.name) and tfrecord.is_tfrecord(head):
-                    raise ValueError("a TFRecord that could not be read before: try again")
+                    raise ValueError("a TFRecord that could not be read at first: run again")
                 if may_be_image(file.name, head, job.options):
                     row.kind = "image"
                     blobs = [Blob(file.name, reader.read(head=head), file.name)]

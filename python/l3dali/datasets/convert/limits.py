@@ -1,7 +1,7 @@
 """Limits of processes that read files of other formats: memory, CPU time and waiting.
 
-A file that exceeds them, or crashes its reader, costs its own item. This is no sandbox: a library
-that a file makes run other code may do whatever the user may.
+A file that exceeds them, or crashes its reader, fails alone. This is no sandbox: code that a file
+injects into a library has all rights of the user.
 """
 
 from __future__ import annotations
@@ -33,16 +33,11 @@ _first_bytes: int | None = None  # that it had before its first limit
 
 @contextlib.contextmanager
 def limited(memory: int, threads: int = 1) -> Iterator[None]:
-    """Limits this process, in which `report_progress` is called after each item.
-
-    Args:
-        memory: bytes beside those that it has had at first.
-        threads: that work at a time.
-    """
+    """Limits this process to `memory` more bytes; `report_progress` follows each item."""
     global _cpu_seconds, _memory
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for number in (signal.SIGPROF, signal.SIGALRM):
-        signal.signal(number, signal.SIG_DFL)  # which ends the process
+        signal.signal(number, signal.SIG_DFL)  # ends the process
     _memory = min(memory, cgroup_bytes())
     limit_memory(_memory, threads)
     _cpu_seconds = CPU_SECONDS * threads
@@ -60,7 +55,7 @@ def is_limited() -> bool:
 
 
 def report_progress() -> None:
-    """Sets the clocks of a process with limits back: an image, or a part of a file, is done."""
+    """Resets the clocks of a process with limits: an image, or a part of a file, is done."""
     if _cpu_seconds:
         set_clocks(_cpu_seconds, WAIT_SECONDS)
 
@@ -87,25 +82,25 @@ _CRASHES = {
 
 
 def reason_of(error: BaseException) -> str:
-    """As that of `console`; says what the limit of memory was."""
+    """As `console.reason_of`, with the limit of memory."""
     if isinstance(error, MemoryError) and _memory:
         return f"needs more than {_memory / 2**30:.3g} GiB (--worker-memory)"
     return console.reason_of(error)
 
 
 def set_clocks(cpu_seconds: int, seconds: int) -> None:
-    """Has signals end this process when it has used so much CPU time, or so much has passed."""
+    """Makes signals end this process after so much CPU time, or so many seconds."""
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
     signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def limit_memory(size: int | None, threads: int = 1) -> None:
-    """Lets this process take so much more than it had at first, and stacks; None: any memory."""
+    """Limits this process to `size` more bytes than at first, and stacks; None: no limit."""
     global _first_bytes
     if sys.platform != "linux":
         return
     if _first_bytes is None:
-        # The sixth field: pages that are this process's own to write, stacks too.
+        # The sixth field: private writable pages, stacks included.
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5])
         _first_bytes = pages * resource.getpagesize()
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]

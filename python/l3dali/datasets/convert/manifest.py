@@ -1,14 +1,13 @@
-"""What has been converted: a file of JSON lines beside the results, one for each source.
+"""The manifest: a file of JSON lines beside the results, one for each source.
 
-One rule keeps files safe: the manifest knows its results; a file that it does not know is never
-touched.
+One rule keeps files safe: a file that is not in the manifest is never touched.
 
-* A result replaces results of the manifest. It may also replace a file of the very same bytes: a
-  killed run leaves such a result without a row. Any other file in its place fails the source.
+* A result replaces a result of the manifest, or a file of the same bytes, as a killed run leaves
+  without a row. Any other file in its place fails the source.
 * A file is removed only if a row names it and it still has the row's hash: the result of a source
   that is gone (`--remove-gone`), or an earlier result of another name.
-* A source that fails keeps its earlier result, and the row of that result says that it failed.
-* The last row of a source counts, and the last row of a result.
+* A source that fails keeps its earlier result; the row of that result has the reason.
+* The last row of a source is valid, and the last row of a result.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ _SUMS = {each.name for each in fields(FormatTotals)}
 
 
 def row_of_json(line: str | bytes) -> Row | None:
-    """The row in a line; None if the line is truncated or is no row."""
+    """The row in a line; None if the line is truncated or invalid."""
     try:
         values: dict[str, Any] = {k: v for k, v in json.loads(line).items() if k in _NAMES}
         values["formats"] = {
@@ -118,39 +117,31 @@ def index_name(name: str) -> str:
 
 
 class Manifest:
-    """The manifest of a folder of results; a context that keeps other runs away from it.
-
-    One that is only read takes no lock and writes nothing.
-
-    Attributes:
-        rows: by source.
-        existed: there was one before.
-        claims: sources by the names that the results of the run may have.
-    """
+    """The manifest of a folder of results; a context that locks it, unless it is read only."""
 
     def __init__(self, folder: Folder, *, read_only: bool = False) -> None:
         self._read_only = read_only
-        self.rows: dict[str, Row] = {}
-        self.existed = False
-        self.claims: dict[str, str] = {}
+        self.rows: dict[str, Row] = {}  # by source
+        self.existed = False  # before this run
+        self.claims: dict[str, str] = {}  # sources by the possible names of their results
         self._folder = folder
         self._owners: dict[str, str] = {}  # sources by the results of their last rows
         self._at_end = contextlib.ExitStack()
         self._file: BinaryIO | None = None  # open to append
-        self._is_worn = False  # It has lines that count no more.
-        self._is_unsaved = False  # It lacks rows, or has some that were removed.
+        self._is_worn = False  # It has outdated or truncated lines.
+        self._is_unsaved = False  # The stored manifest lacks changes.
         self._next_upload = time.monotonic() + _UPLOAD_SECONDS
 
     def __enter__(self) -> Manifest:
-        """Takes the lock, where there are locks, and reads the rows.
+        """Takes the lock, where the disk has locks, and reads the rows.
 
         Raises:
-            UsageError: another run has the lock, or the manifest has a line that is no row.
+            UsageError: another run has the lock, or the manifest has an invalid line.
         """
         folder = self._folder
         try:
             if isinstance(folder, LocalFolder) and not self._read_only:
-                if not folder.root.exists():  # A run that is refused removes the folder again.
+                if not folder.root.exists():  # A refused run removes the folder again.
                     self._at_end.callback(self._remove_root, folder.root)
                 folder.root.mkdir(parents=True, exist_ok=True)
                 self._lock(folder)
@@ -174,12 +165,12 @@ class Manifest:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise UsageError(f"another l3 convert works on {folder.place()}") from None
+                raise UsageError(f"another l3 convert writes to {folder.place()}") from None
             except OSError as error:
                 if error.errno not in _NO_LOCKS:
                     raise OSError(error.errno, error.strerror, str(path)) from None
                 complain("l3: the disk of DEST has no locks: run no other l3 convert on it")
-            # A run that has ended removes its file, and a lock on that keeps no other run out.
+            # A run removes its lock file at its end: a lock on a removed file is void.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(lock.fileno()), path.lstat()):
                     self._at_end.callback(folder.remove, LOCK_NAME)  # while it is still locked
@@ -194,7 +185,7 @@ class Manifest:
         with naming(place), self._folder.open(MANIFEST_NAME) as file:
             for line in io.BufferedReader(cast("io.RawIOBase", file)):
                 lines += 1
-                is_whole = line.endswith(b"\n")  # Else a killed run has not written all of it.
+                is_whole = line.endswith(b"\n")  # else truncated by a kill
                 if (row := row_of_json(line)) is not None:
                     self._set(row)
                 elif is_whole:
@@ -202,13 +193,13 @@ class Manifest:
                 self._is_worn = not is_whole
         if damaged:
             raise UsageError(
-                f"{place}: line {damaged} is no row that this version reads: remove the line, or "
-                "name another folder"
+                f"{place}: line {damaged} is invalid in this version: remove the line, or name "
+                "another folder"
             )
         self._is_worn |= lines != len(self.rows)
 
     def _set(self, row: Row) -> None:
-        self.rows.pop(row.source, None)  # The order is that of time.
+        self.rows.pop(row.source, None)  # Rows are ordered by time.
         self.rows[row.source] = row
         if row.result is not None:
             owner = self.rows.get(self._owners.get(row.result, row.source), row)
@@ -217,7 +208,7 @@ class Manifest:
             self._owners[row.result] = row.source
 
     def __exit__(self, *error: object) -> None:
-        """Writes what is not written yet, and releases the lock."""
+        """Saves, and releases the lock."""
         if self._read_only:
             return
         try:
@@ -230,7 +221,7 @@ class Manifest:
             self._at_end.close()
 
     def begin(self) -> None:
-        """Makes the manifest before the first result, and drops lines that count no more."""
+        """Creates the manifest before the first result, and drops outdated lines."""
         if not self.existed or self._is_worn:
             self._publish()
         if isinstance(self._folder, LocalFolder) and self._file is None:
@@ -238,7 +229,7 @@ class Manifest:
                 self._file = self._folder.open_to_append(MANIFEST_NAME)
 
     def save(self) -> None:
-        """Writes what is not written yet."""
+        """Writes changes that are not stored yet."""
         self._close()
         if self._is_unsaved:
             self._publish()
@@ -250,7 +241,7 @@ class Manifest:
                 file.close()
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Adds rows. Earlier results of the same sources go, but for those of sources that fail.
+        """Adds rows, and removes earlier results of their sources, except where a source failed.
 
         A row fails if the earlier result of its source cannot be removed. Then the earlier row
         stays, and the next run tries again.
@@ -259,7 +250,7 @@ class Manifest:
         for row in rows:
             try:
                 new.append(self._in_place_of_earlier(row))
-            except Exception as error:  # Storage raises anything; the other rows count.
+            except Exception as error:  # Storage raises anything.
                 row.status, row.result = FAILED, None
                 row.reason = f"its earlier result cannot be removed: {reason_of(error)}"
         if not new:
@@ -272,24 +263,24 @@ class Manifest:
             with naming(self._folder.place(MANIFEST_NAME)):
                 self._file.write("".join(row.to_json() for row in new).encode())
                 self._file.flush()
-        else:  # Objects cannot grow. What is lost if the machine dies is converted once more.
+        else:  # Objects cannot grow. Rows that are lost in a crash are converted again.
             self._is_unsaved = True
             if time.monotonic() > self._next_upload:
-                with contextlib.suppress(Exception):  # Storage raises anything. It is tried again.
+                with contextlib.suppress(Exception):  # It is tried again.
                     self._publish()
                 self._next_upload = time.monotonic() + _UPLOAD_SECONDS
 
     def _in_place_of_earlier(self, row: Row) -> Row:
-        """The row to write. Removes an earlier result of another name; failures keep theirs."""
+        """The row to write. Removes an earlier result of another name, unless the row failed."""
         old = self.rows.get(row.source)
         if old is None or old.result is None or self._owners[old.result] != row.source:
             return row
         if row.status == FAILED:
-            with contextlib.suppress(Exception):  # Storage raises anything; unknown is there.
+            with contextlib.suppress(Exception):  # If it is unknown, the result is kept.
                 if self._folder.stat(old.result) is None:
                     return row
             new = replace(old, status=FAILED, failures=row.failures, reason=row.reason)
-            row.reason += f"; the result of an earlier run, {old.result}, stays"
+            row.reason += f"; the earlier result {old.result} was kept"
             return new
         for name, digest in ((old.index, old.index_hash), (old.result, old.result_hash)):
             is_of_another = self.claims.get(name or "", row.source) != row.source
@@ -298,7 +289,7 @@ class Manifest:
         return row
 
     def _remove_if_written(self, name: str | None, digest: str) -> bool:
-        """Removes a file that still has the bytes that were written; False if it stays."""
+        """Removes a file unless it was changed; returns whether it is gone."""
         if name is None or self._folder.stat(name) is None:
             return True
         if hash_file(self._folder, name) != digest:
@@ -307,10 +298,10 @@ class Manifest:
         return True
 
     def remove(self, rows: Iterable[Row]) -> list[Row]:
-        """Removes results that are as they were written, their rows, and folders then empty.
+        """Removes unchanged results, their rows, and empty folders.
 
         Returns:
-            The rows of results that stay: they have changed since, or there is a reason.
+            The rows of results that stay: they were changed, or have a reason.
         """
         left = []
         try:
@@ -325,12 +316,12 @@ class Manifest:
                             self._folder.remove_empty(parents)
                         del self.rows[row.source]
                         continue
-                except Exception as error:  # Storage raises anything; the other results go.
+                except Exception as error:  # Storage raises anything.
                     reason = f"its result cannot be removed: {reason_of(error)}"
                 left.append(replace(row, reason=reason))
         finally:
             self._is_unsaved = True
-            with contextlib.suppress(Exception):  # Storage raises anything. It is tried again.
+            with contextlib.suppress(Exception):  # It is tried again.
                 self._publish()
         return left
 

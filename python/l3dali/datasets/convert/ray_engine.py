@@ -32,10 +32,7 @@ _idle = new_pool()  # of a worker of Ray
 
 
 def connect(cores: int) -> int:
-    """Connects to the cluster of RAY_ADDRESS, or else to that of this machine, or to a new one.
-
-    Args:
-        cores: how many a new one uses.
+    """Connects to the cluster of RAY_ADDRESS, else of this machine, else to a new one of `cores`.
 
     Returns:
         The cluster's number of cores.
@@ -80,12 +77,8 @@ def disconnect() -> None:
 def run_on_ray(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
     """Yields the rows of each job, in the order in which they end; `connect` comes first.
 
-    Ray runs a task again if its worker dies, up to three times. If all die, the rows of its job
-    have the reason.
-
-    Args:
-        jobs: what to do; folders that are local have to be on all machines.
-        workers: the cores that may be used at a time.
+    Ray runs a task again if its worker dies, up to three times. Then the rows of its job have the
+    reason. Local folders must exist on all machines. `workers` is the number of cores to use.
 
     Raises:
         EngineError: a worker cannot convert: it lacks l3dali or a folder.
@@ -116,9 +109,9 @@ def run_on_ray(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
 
 
 def _convert_remote(job: Job, version: str) -> list[Row]:
-    """What a task does, in a worker."""
+    """The task of a worker."""
     if l3dali.__version__ != version:
-        raise EngineError(f"a worker has l3dali {l3dali.__version__}, and not {version} as here")
+        raise EngineError(f"a worker has l3dali {l3dali.__version__}, this machine has {version}")
     target = open_folder(job.target)
     if isinstance(target, LocalFolder) and not (target.root / LOCK_NAME).exists():
         raise EngineError(

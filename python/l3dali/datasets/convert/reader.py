@@ -1,4 +1,4 @@
-"""Reads what may be images in files and shards; converts nothing."""
+"""Reads possible images in files and shards; converts nothing."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ OTHER = "other"  # of a row: a copy
 STREAMED: dict[str, Any] = {WEBDATASET: tar, TFRECORD: tfrecord}  # read from start to end
 SEEKED: dict[str, Any] = {PARQUET: parquet, ARROW: arrow, ZIP: zip_archive}  # read in any order
 SHARDS = STREAMED | SEEKED  # modules by kind
-_IN_PROCESS = re.compile(r"(^|::)memory:")  # storage that other processes do not see
+_IN_PROCESS = re.compile(r"(^|::)memory:")  # storage of this process alone
 
 _idle = new_pool()  # that read
 
 
 def is_in_process(*urls: str) -> bool:
-    """Whether other processes do not see one of these folders."""
+    """Whether one of these folders exists in this process alone."""
     return any(map(_IN_PROCESS.search, urls))
 
 
@@ -53,14 +53,14 @@ def kind_of(folder: Folder, file: Stored) -> str:
         if name.endswith(module.SUFFIXES):
             return kind
     if tfrecord.may_be_shard(name):
-        with contextlib.suppress(Exception), folder.open(file.name) as opened:  # Else a job fails.
+        with contextlib.suppress(Exception), folder.open(file.name) as opened:  # The job reports.
             if tfrecord.is_tfrecord(opened.read(HEAD_BYTES)):
                 return TFRECORD
     return FILES
 
 
 def kinds_of_sources(folder: Folder, files: Mapping[str, Stored]) -> dict[str, str]:
-    """The kind of each file by name, without indexes of shards and files that runs write."""
+    """The kind of each file by name, except indexes of shards and files that runs write."""
     kinds = {
         name: kind_of(folder, file)
         for name, file in files.items()
@@ -83,12 +83,7 @@ def shard_results(name: str, kind: str) -> list[str]:
 
 
 def read_blobs(job: Job, name: str) -> Iterator[Blob]:
-    """Reads what may be images in one of the files of a job.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it is damaged.
-    """
+    """Reads possible images in a file of a job; raises OSError, or ValueError if it is damaged."""
     for found in _read(job.source, name, job.kind, job.options):
         if not isinstance(found, str):
             yield from found
@@ -98,18 +93,10 @@ def read_blobs(job: Job, name: str) -> Iterator[Blob]:
 def look_into(
     url: str, name: str, kind: str, options: Options, look: Callable[[Blob], object]
 ) -> str:
-    """Shows what may be images in a file, and reads all of it; gives the SHA-256 of its bytes.
+    """Calls `look` with possible images in a file, and reads all of it; raises as `read_blobs`.
 
-    Args:
-        url: of the folder that the file is in.
-        name: of the file.
-        kind: of the file, as a job has it.
-        options: what is an image.
-        look: gets each image.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: it is damaged.
+    Returns:
+        The SHA-256 of its bytes.
     """
     digest = ""
     for found in _read(url, name, kind, options, whole=True):
@@ -125,7 +112,7 @@ def look_into(
 def _read(
     url: str, name: str, kind: str, options: Options, *, whole: bool = False
 ) -> Iterator[Sequence[Blob] | str]:
-    """Yields what may be images, some at a time; of the whole file the SHA-256 in the end.
+    """Yields possible images, some at a time; if `whole`, the SHA-256 of the file at the end.
 
     Shards are read in a process with limits.
     """
@@ -177,10 +164,7 @@ def _read_here(
 
 @contextlib.contextmanager
 def seekable(opened: BinaryIO, reader: HashedReader, source: Folder) -> Iterator[BinaryIO]:
-    """The file to be read in any order, once all of it has been hashed.
-
-    What is not local is downloaded, to be read from the bucket once.
-    """
+    """The file with random access, after all of it was hashed. Remote files are downloaded once."""
     if isinstance(source, LocalFolder):
         while reader.read(CHUNK_BYTES):
             pass

@@ -1,4 +1,4 @@
-"""What a run came to: sums over rows of the manifest, in words and as JSON."""
+"""The summary of a run: sums over rows of the manifest, in words and as JSON."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Summary:
 
     @property
     def done_text(self) -> str:
-        """How many shards and files are done, in words."""
+        """The number of shards and files that are done, in words."""
         return count_text(self.shards, self.converted + self.kept - self.shards)
 
     def table(self) -> list[list[str]]:
@@ -67,24 +67,24 @@ class Summary:
         ]
 
     def __str__(self) -> str:
-        """What was done, in one line."""
+        """One line for people."""
         parts = [f"{self.done_text} done, {self.converted} of them in this run"]
         if len(self.stored) > 1 or SOURCE in self.stored:
             parts.append(f"images by format: {stored_text(self.stored)}")
         if self.label_kinds:
             parts.append(f"--labels marked {stored_text(self.label_kinds)}")
         if self.copied:
-            parts.append(f"{self.copied} copied as {'it is' if self.copied == 1 else 'they are'}")
+            parts.append(f"{self.copied} copied unchanged")
         for handling, count in sorted(self.failed.items()):
-            became = "copied to DEST unconverted" if handling == "keep" else "left out"
-            parts.append(f"{count} failed, {became} (--on-error {handling})")
+            action = "copied to DEST unconverted" if handling == "keep" else "left out"
+            parts.append(f"{count} failed, {action} (--on-error {handling})")
         if self.raw_bytes:
             pixels = speed(self.raw_bytes, self.seconds)
             parts.append(f"{self.seconds:.1f} s, {pixels} MB of pixels a second")
         return "; ".join(parts)
 
     def fields(self) -> dict[str, Any]:
-        """What `--json-summary` has, in the words of the other commands."""
+        """The fields of `--json-summary`, named as in the other commands."""
         total = self.total
         return {
             "done": self.converted,
@@ -100,7 +100,7 @@ class Summary:
 
 
 def summarize(new: Iterable[Row], kept: Iterable[Row], seconds: float) -> Summary:
-    """Sums over the rows of a run, and those that were done before."""
+    """Sums over the rows of a run, and over rows of earlier runs."""
     summary = Summary(seconds=seconds)
     for rows, is_new in ((new, True), (kept, False)):
         for row in rows:
@@ -137,13 +137,13 @@ def summarize(new: Iterable[Row], kept: Iterable[Row], seconds: float) -> Summar
 
 
 def count_text(shards: int, files: int) -> str:
-    """So many shards and files, without those that there are none of."""
+    """The numbers of shards and files that are not 0."""
     several = ((shards, "shard"), (files, "file"))
     texts = [counted(count, name) for count, name in several if count]
     return " and ".join(texts) or "0 files"
 
 
 def stored_text(stored: Mapping[str, int]) -> str:
-    """How many images are stored in each format, most first."""
+    """The number of images in each format, largest first."""
     ordered = sorted(stored.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{count} {name}" for name, count in ordered)

@@ -1,4 +1,4 @@
-"""Which files the arguments of a command name."""
+"""Finds the files that the arguments of a command name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from l3dali.console import Failure, without_password
 from l3dali.datasets.convert.reader import is_shard_name
 from l3dali.datasets.convert.storage import Stored, is_remote, open_folder, split_url
 from l3dali.errors import UsageError, needs
-from l3dali.images.reading import IMAGE_SUFFIXES
+from l3dali.signatures import IMAGE_SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +24,7 @@ _LOOKUPS = 32  # at a time, of files in buckets
 
 @dataclass
 class Sources:
-    """What the arguments of a command name."""
+    """The files and folders that the arguments of a command name."""
 
     folders: dict[str, dict[str, Stored]] = field(default_factory=dict)  # by folder and name
     failures: list[Failure] = field(default_factory=list)  # what cannot be listed
@@ -38,9 +38,9 @@ class Sources:
         return self.whole >= self.folders.keys()
 
     def root_of(self, url: str) -> tuple[str, str]:
-        """The folder that names of sources start at, and what they start with there.
+        """The folder that names of sources start at, and their prefix there.
 
-        Of several folders that were named, files keep the folder's own name, as in `l3 encode`.
+        If several folders were named, the prefix is the folder's own name, as in `l3 encode`.
 
         Raises:
             UsageError: there are several, and this one has no name, as the root of a bucket.
@@ -52,7 +52,7 @@ class Sources:
             path = os.path.realpath(path) if ".." in path.split("/") else os.path.abspath(path)  # noqa: PTH100
         parent, name = split_url(path.rstrip("/"))
         if not name or parent.endswith(":/"):
-            raise UsageError(f"{url} has no name for its results beside others; convert it alone")
+            raise UsageError(f"{url} has no name for a folder of results; convert it alone")
         return parent, f"{name}/"
 
 
@@ -65,10 +65,7 @@ def find_sources(arguments: Iterable[str]) -> Sources:
     sources = Sources()
     for argument in arguments:
         if _WITH_QUERY.search(argument):
-            raise UsageError(
-                f"{argument}: what follows ? or # would be in the name of the result; download it, "
-                "or name a URL without"
-            )
+            raise UsageError(f"{argument}: URLs with ? or # are not supported; download the file")
         names = _expanded(argument)
         pool = ThreadPoolExecutor(_LOOKUPS if len(names) > 1 else 1)
         try:
@@ -93,12 +90,12 @@ def _add_folder(sources: Sources, name: str, *, is_one: bool) -> None:
         if not is_one:
             sources.failures.append(Failure(without_password(name), "no such file"))
             if not is_shard_name(name) and Path(name).suffix.lower() not in IMAGE_SUFFIXES:
-                sources.folders.setdefault(name, {})  # Results of the others get no other names.
+                sources.folders.setdefault(name, {})  # Other names must not change.
                 sources.whole.add(name)
             return
-        advice = "; * is the shell's: leave out the quotes" if "*" in name else ""
+        advice = "; the shell expands *: leave out the quotes" if "*" in name else ""
         if name.startswith(("http://", "https://")):
-            advice = "; folders of web servers are not listed: name their files"
+            advice = "; folders on web servers cannot be listed: name their files"
         raise UsageError(f"{name}: no such file or folder{advice}")
     name = name.rstrip("/") or name
     sources.folders.setdefault(name, {}).update(listing.files)

@@ -1,7 +1,4 @@
-"""Folders that hold data sets: local ones, and those that fsspec reaches by URL.
-
-Knows files and their names, and nothing of what they contain.
-"""
+"""Folders of data sets: local ones, and those that fsspec opens by URL."""
 
 from __future__ import annotations
 
@@ -31,11 +28,11 @@ _BLOCK_BYTES, _WHOLE_BLOCK_BYTES = 2**23, 2**25  # fetched at once; of files rea
 _PART_BYTES = 3 * 2**24  # of an upload: S3 takes 10,000 parts, and 3,500 writes a second
 MANIFEST_NAME = "l3-manifest.jsonl"
 LOCK_NAME = ".l3-lock"
-OWN_NAMES = (MANIFEST_NAME, LOCK_NAME, "l3-report.html")  # the last one of earlier versions
+OWN_NAMES = (MANIFEST_NAME, LOCK_NAME)
 # Protocols without a write that replaces a file as a whole.
 _READ_ONLY = {"ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs", "http", "https"}
 _MODE = 0o666
-# Fields of a listing, the most exact first; file systems have different ones.
+# Fields of a listing in file systems, the most exact first.
 _STAMPS = ("ETag", "etag", "md5Hash", "Content-MD5", "Last-Modified", "mtime", "created")
 _TEMPORARY = re.compile(r"\.l3-[0-9a-f]{16}\.tmp")
 
@@ -63,7 +60,7 @@ def open_folder(url: str) -> Folder:
     """The folder at a local path or any URL of fsspec.
 
     Raises:
-        UsageError: fsspec is missing, or does not know the URL; or it is another name of this disk.
+        UsageError: fsspec is missing or has no such protocol, or the URL is a local path.
     """
     if re.match("(?!file:///)(?i:local://|file:)", url):  # a host may follow two slashes
         raise UsageError(f"{url}: name the path alone")
@@ -83,7 +80,7 @@ def split_url(url: str) -> tuple[str, str]:
 
 
 def leads_out(name: str) -> bool:
-    """Whether a name is not that of a file below a folder, or not the only one of that file."""
+    """Whether a name leaves its folder, or is not the normal name of a file."""
     return "\0" in name or not {"", ".", ".."}.isdisjoint(name.split("/"))
 
 
@@ -92,7 +89,7 @@ class LocalFolder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._made: set[str] = set()  # folders below that are there and behind no link
+        self._made: set[str] = set()  # folders that exist and are not links
 
     def place(self, name: str = "") -> str:
         """The path of a file, for people."""
@@ -142,11 +139,11 @@ class LocalFolder:
         return Stored(name, status.st_size, str(status.st_mtime_ns))
 
     def open(self, name: str, *, whole: bool = False) -> BinaryIO:
-        """Opens a file to be read from start to end, or with seeks; `whole`: all of it."""
+        """Opens a file to read; `whole`: from start to end."""
         return (self.root / name).open("rb")
 
     def open_to_append(self, name: str) -> BinaryIO:
-        """Opens a file, new or not, to be written at its end; raises OSError for a link."""
+        """Opens or creates a file to append to; raises OSError for a link."""
 
         def opener(path: str, flags: int) -> int:
             return os.open(path, flags | os.O_NOFOLLOW, _MODE)
@@ -163,11 +160,9 @@ class LocalFolder:
 
     @contextlib.contextmanager
     def publish(self, name: str, mode: int = _MODE) -> Iterator[BinaryIO]:
-        """A file to write, which appears whole when the block ends and not at all if it raises.
+        """A file to write, which appears when the block ends, and never if it raises.
 
-        Args:
-            name: of the file.
-            mode: of it on a disk, before the umask.
+        `mode` is that of a local file, before the umask.
         """
         path = self.root / name
         folder = str(path.parent)
@@ -185,7 +180,7 @@ class LocalFolder:
             with naming(str(path)):
                 file.close()
                 os.replace(temporary, path)  # noqa: PTH105
-        except BaseException:  # maybe of Ctrl-C, just as it had been made
+        except BaseException:
             with contextlib.suppress(OSError):
                 if file is not None:
                     file.close()
@@ -194,7 +189,7 @@ class LocalFolder:
             raise
 
     def mode(self, name: str) -> int:
-        """The mode for what is made of a file: the same readers, and its owner."""
+        """The mode of a file's result: the same readers, and its owner."""
         return (self.root / name).stat().st_mode & _MODE | 0o600
 
     def remove(self, name: str) -> None:
@@ -209,7 +204,7 @@ class LocalFolder:
                 self._changed(name).rmdir()
 
     def remove_temporaries(self) -> None:
-        """Removes what killed runs have left, but nothing of a run on a DEST below this one."""
+        """Removes files of killed runs, except in another DEST below this one."""
         for path, folders, names in os.walk(self.root):
             if LOCK_NAME in names and path != str(self.root):
                 folders.clear()
@@ -220,7 +215,7 @@ class LocalFolder:
 
 
 class RemoteFolder:
-    """A folder that fsspec reaches: a bucket, memory, a server. See `LocalFolder`."""
+    """A folder of fsspec: a bucket, memory, a server. See `LocalFolder`."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -294,7 +289,7 @@ class RemoteFolder:
                 self.fs.pipe_file(path, buffer.getvalue())
             return
         with naming(place):
-            # Object stores take parts as they are written, and show the object with the commit.
+            # Object stores get parts as they are written, and show the object at the commit.
             file = self.fs.open(path, "wb", autocommit=False, block_size=_PART_BYTES)
         try:
             yield cast("BinaryIO", file)
@@ -317,7 +312,7 @@ class RemoteFolder:
 
     def _check_is_target(self) -> None:
         if self._place.partition("://")[0] in _READ_ONLY:
-            raise UsageError(f"{self._place}: L3 writes to local folders and buckets alone")
+            raise UsageError(f"{self._place}: L3 only writes to local folders and buckets")
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}".rstrip("/")
@@ -328,14 +323,14 @@ Folder = LocalFolder | RemoteFolder
 
 def _stored(name: str, info: dict[str, Any]) -> Stored:
     stamp = next((info[key] for key in _STAMPS if info.get(key) is not None), "")
-    # A listing may have a number where the details of a file have a date.
+    # Some listings have a number for the date of a file's details.
     stamp = stamp.timestamp() if isinstance(stamp, datetime) else stamp
     if info["size"] is None:
-        raise OSError("the server does not say how many bytes it has")
+        raise OSError("the server does not report the file's size")
     return Stored(name, int(info["size"]), str(stamp))
 
 
-class naming:  # noqa: N801 (a context manager; a generator would take as long as a read)
+class naming:  # noqa: N801 (a context manager; a generator would be as slow as a read)
     """Adds the place to errors of storage."""
 
     __slots__ = ("_place",)
@@ -360,12 +355,7 @@ def _text_of(error: Exception) -> str:
 
 
 class HashedReader:
-    """Reads a file from start to end and hashes it.
-
-    Args:
-        file: open at its start.
-        place: where it is, for people.
-    """
+    """Reads a file, open at its start, and hashes it; errors name `place`."""
 
     def __init__(self, file: BinaryIO, place: str) -> None:
         self._file = file
@@ -374,10 +364,10 @@ class HashedReader:
         self.bytes = 0
 
     def read(self, size: int = -1, head: bytes = b"") -> bytes:
-        """`head`, and up to `size` bytes behind it; fewer only at the end of the file."""
+        """`head` and up to `size` more bytes; fewer only at the end of the file."""
         if 0 <= size <= CHUNK_BYTES:
             return head + self._read(size) if head else self._read(size)
-        whole = io.BytesIO(head)  # Memory grows with what is there, and signals are heard.
+        whole = io.BytesIO(head)  # Memory grows with the data; signals are handled between reads.
         whole.seek(len(head))
         while size and (chunk := self._read(CHUNK_BYTES if size < 0 else min(size, CHUNK_BYTES))):
             whole.write(chunk)
@@ -387,7 +377,7 @@ class HashedReader:
     def _read(self, size: int) -> bytes:
         with naming(self._place):
             data = self._file.read(size)
-            # Raw streams may return less than was asked for before their end.
+            # Raw streams may return fewer bytes before their end.
             while data and len(data) < size and (more := self._file.read(size - len(data))):
                 data += more
         self._hash.update(data)
@@ -401,13 +391,7 @@ class HashedReader:
 
 
 class HashedWriter(io.RawIOBase):
-    """Writes a file from start to end and hashes it.
-
-    Args:
-        file: open at its start.
-        place: where it is, for people.
-        most: writing more bytes raises OSError.
-    """
+    """Writes a file, open at its start, and hashes it; raises OSError beyond `most` bytes."""
 
     def __init__(self, file: BinaryIO, place: str, most: float = math.inf) -> None:
         self._most = most
@@ -421,11 +405,11 @@ class HashedWriter(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """How much has been written."""
+        """The number of bytes written."""
         return self.bytes
 
     def write(self, data: Any) -> int:
-        """Writes all of `data`, in parts, so that signals are heard."""
+        """Writes all of `data`, in parts, so that signals are handled between them."""
         for at in range(0, len(data), 64 * CHUNK_BYTES):
             part = data[at : at + 64 * CHUNK_BYTES]
             self.bytes += len(part)
@@ -438,7 +422,7 @@ class HashedWriter(io.RawIOBase):
         return len(data)
 
     def flush(self) -> None:
-        """Hands what is written so far to the system: a full disk says so now."""
+        """Hands the data to the system, so that a full disk is an error now."""
         with naming(self._place):
             self._file.flush()
 

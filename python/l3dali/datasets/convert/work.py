@@ -1,4 +1,4 @@
-"""Which of the sources are done, and the jobs for the rest."""
+"""Finds which sources are done, and makes jobs of the others."""
 
 from __future__ import annotations
 
@@ -9,25 +9,17 @@ from typing import TYPE_CHECKING
 
 from l3dali.console import Failure
 from l3dali.datasets.convert.images import SOURCE_FORMAT, Options, renamed, result_names
-from l3dali.datasets.convert.job import FILES, Job, may_be_done
+from l3dali.datasets.convert.job import Job, may_be_done
 from l3dali.datasets.convert.manifest import Manifest, Row, index_name
-from l3dali.datasets.convert.reader import is_shard_name as is_shard_name
-from l3dali.datasets.convert.reader import kind_of as kind_of
-from l3dali.datasets.convert.reader import kinds_of_sources, shard_results
-from l3dali.datasets.convert.sources import Sources as Sources
-from l3dali.datasets.convert.sources import find_sources as find_sources
+from l3dali.datasets.convert.reader import FILES, kinds_of_sources, shard_results
 from l3dali.datasets.convert.sources import place_of
-from l3dali.datasets.convert.storage import (
-    OWN_NAMES,
-    Stored,
-    leads_out,
-    open_folder,
-)
+from l3dali.datasets.convert.storage import OWN_NAMES, Stored, leads_out, open_folder
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from l3dali.datasets.convert.sources import Sources
     from l3dali.datasets.convert.storage import Folder
 
 READ_SHARDS = "shards: .tar .tfrecord .parquet .arrow .zip"  # for people
@@ -38,7 +30,7 @@ _COMPRESSED_SHARD = re.compile(
     re.IGNORECASE,
 )
 _BATCH_FILES = 256
-_BATCH_BYTES = 2**22  # less than a second's work: rows are written at its end
+_BATCH_BYTES = 2**22  # less than a second of work
 _BATCHES_A_WORKER = 4
 
 
@@ -57,10 +49,10 @@ class Work:
 
 
 def unused_labels(options: Options, names: Iterable[str], *, are_all: bool) -> list[str]:
-    """A remark for each of `options.labels` that names none of these images.
+    """A remark for each of `options.labels` that matches none of these images.
 
     Raises:
-        UsageError: no label names an image, and there are no other images (`are_all`).
+        UsageError: no label matches, and there are no other images (`are_all`).
     """
     found = {label for name in names for label in options.labels_of(name)}
     if are_all and options.labels and not found:
@@ -69,21 +61,14 @@ def unused_labels(options: Options, names: Iterable[str], *, are_all: bool) -> l
             f"--labels {given}: no image matches; write the ends of names (_labelIds.png) "
             "or FOLDER/*"
         )
-    what = "no image" if are_all else "none of the images that were looked at"
-    return [f"--labels {each!r} named {what}" for each in options.labels if each not in found]
+    what = "no image" if are_all else "none of the sampled images"
+    return [f"--labels {each!r} matches {what}" for each in options.labels if each not in found]
 
 
 def find_work(
     sources: Sources, target_url: str, options: Options, manifest: Manifest, workers: int
 ) -> Work:
-    """Jobs for the sources that the manifest does not show to be done.
-
-    Args:
-        sources: what to convert.
-        target_url: the folder for the results.
-        options: what to make of images.
-        manifest: of the results.
-        workers: how many jobs there will be at a time.
+    """Jobs for the sources that are not done by the manifest; `workers` jobs run at a time.
 
     Raises:
         UsageError: there are no files, two sources have one result, a result would be a source, or
@@ -94,7 +79,7 @@ def find_work(
     listing = target.list_files()
     existing = listing.files
     work = Work(failures=list(sources.failures))
-    for place, reason in listing.failures:  # A run might replace what it cannot see.
+    for place, reason in listing.failures:  # A run might replace files that it cannot list.
         raise UsageError(f"{place}, in DEST: {reason}")
     work.links, work.linked = len(sources.links), len(sources.linked)
     manifest.claims = work.claims
@@ -110,7 +95,7 @@ def find_work(
             if _COMPRESSED_SHARD.search(name) or leads_out(name):
                 reason = "a compressed shard, which readers cannot index; decompress it first"
                 if leads_out(name):
-                    reason = "a name that leads out of the folder, or has empty parts"
+                    reason = "the name leads out of the folder, or has empty parts"
                 work.failures.append(Failure(folder.place(name), reason))
                 continue
             work.names.add(name)
@@ -163,14 +148,14 @@ def _claim(work: Work, results: Iterable[str], source: str, place: str, options:
 
 
 def _find_unknown(work: Work, target: Folder, there: set[str], manifest: Manifest) -> None:
-    """Tells jobs which files that the manifest does not know have the names of results."""
+    """Adds to jobs the files of DEST that have names of results and are not in the manifest."""
     rows = manifest.rows.values()
     unknown = there - {name for row in rows for name in (row.result, row.index)} - {*OWN_NAMES}
     if not manifest.existed:
         for name in (*work.claims, *work.names):
             if name in unknown:
                 raise UsageError(
-                    f"{target.place(name)} exists, and l3 convert has not made it; name another "
+                    f"{target.place(name)} exists and was not written by l3 convert; name another "
                     "folder"
                 )
     by_stem = defaultdict[str, list[str]](list)

@@ -1,7 +1,4 @@
-"""Images that stand for a data set, found without reading all of it.
-
-Knows files and headers; decodes nothing.
-"""
+"""Draws a sample of the images of a data set by their headers; decodes nothing."""
 
 from __future__ import annotations
 
@@ -17,9 +14,11 @@ from typing import TYPE_CHECKING
 from l3dali.console import Failure, reason_of
 from l3dali.datasets.convert.choosing import group_of
 from l3dali.datasets.convert.images import has_image_suffix
-from l3dali.datasets.convert.job import FILES, Job, read_blobs
+from l3dali.datasets.convert.job import Job
+from l3dali.datasets.convert.reader import FILES, kind_of, read_blobs
+from l3dali.datasets.convert.sources import find_sources
 from l3dali.datasets.convert.storage import is_remote, open_folder
-from l3dali.datasets.convert.work import find_sources, kind_of, unused_labels
+from l3dali.datasets.convert.work import unused_labels
 from l3dali.errors import UsageError
 from l3dali.images.headers import ImageError, read_header
 from l3dali.images.reading import READ_SUFFIXES, unread_images
@@ -56,7 +55,7 @@ class Candidate:
 
 @dataclass
 class DataSet:
-    """What is known of a data set before anything is decoded."""
+    """The files and candidates of a data set."""
 
     files: list[tuple[Folder, Stored]]  # all of them, with their folders
     is_remote: bool  # any of them is reached by a URL
@@ -73,14 +72,7 @@ def open_dataset(
     seconds: float,
     rng: np.random.Generator,
 ) -> DataSet:
-    """Lists a data set and looks at some of its images.
-
-    Args:
-        arguments: folders, shards, braces, URLs, as `l3 convert` takes them.
-        options: what is an image.
-        samples: how many are to be measured.
-        seconds: how long to look at headers and into shards.
-        rng: chooses.
+    """Lists a data set, and reads headers and shards for up to `seconds`.
 
     Raises:
         UsageError: an argument names nothing, or there are no images.
@@ -123,9 +115,9 @@ def open_dataset(
     if names:
         found.notes += unused_labels(options, names, are_all=not shards)
     if not found.candidates:
-        lines = [f"no images found in the data set; read are {' '.join(sorted(READ_SUFFIXES))}"]
+        lines = [f"no images found in the data set; supported: {' '.join(sorted(READ_SUFFIXES))}"]
         if skipped[_L3_FILES]:
-            lines.append(f"it has {_L3_FILES}, which l3 convert --to png turns back")
+            lines.append(f"it has {_L3_FILES}, which l3 convert --to png decodes")
         lines += [f"{failure.path}: {failure.reason}" for failure in found.failures[:1]]
         raise UsageError("; ".join([*lines, *unread_images(others, "there")]))
     return found
@@ -217,9 +209,9 @@ def _stratum(head: bytes, labels: bool) -> str:
 
 
 def draw(candidates: Sequence[Candidate], count: int, rng: np.random.Generator) -> list[Candidate]:
-    """A sample, stratified by what headers tell and, within that, by size.
+    """A sample, stratified by headers and, within a stratum, by size.
 
-    The strata take turns in the result, so that its beginning is a smaller sample.
+    The strata alternate, so that the beginning is a smaller sample.
     """
     strata: dict[str, list[Candidate]] = defaultdict(list)
     for each in candidates:

@@ -28,14 +28,7 @@ _PREFETCHED = 3  # batches before the clock starts
 
 
 class Decoders:
-    """DALI's CPU operators, in pipelines of one thread.
-
-    Attributes:
-        name: of what is measured, for people.
-
-    Raises:
-        UsageError: DALI is not installed.
-    """
+    """DALI's CPU operators, in pipelines of one thread; UsageError if DALI is not installed."""
 
     def __init__(self) -> None:
         try:
@@ -49,15 +42,9 @@ class Decoders:
         self._pipelines: dict[tuple[str, int, str], Any] = {}
 
     def seconds(self, stored_as: str, data: bytes, pixels: Image) -> float | None:
-        """CPU seconds to decode a file, of the whole process, in which nothing else runs.
+        """CPU seconds to decode a file, of this process, in which nothing else runs.
 
-        Args:
-            stored_as: the format.
-            data: the file.
-            pixels: what is in it.
-
-        Returns:
-            The seconds; None if the operator cannot give these pixels.
+        None if the operator cannot decode it to these `pixels`.
         """
         kind = _kind(stored_as, pixels)
         pipe = self._pipelines.get(kind)
@@ -73,7 +60,7 @@ class Decoders:
 
         try:
             return _measure(run)
-        except RuntimeError:  # The pipeline is of no more use.
+        except RuntimeError:  # The pipeline cannot be used again.
             del self._pipelines[kind]
             return None
 
@@ -89,7 +76,7 @@ def _measure(run: Callable[[int], float]) -> float:
 
 
 def _kind(stored_as: str, pixels: Image) -> tuple[str, int, str]:
-    """What decides the operator and its arguments."""
+    """The operator, and its arguments."""
     if stored_as in codec.CODINGS:
         return "l3", 0, ""
     return "image", pixels.shape[2] if pixels.ndim == 3 else 1, pixels.dtype.name
@@ -133,15 +120,14 @@ def measure_core_seconds(
     seconds: float,
     batch: int,
 ) -> float | None:
-    """Core seconds an image that a whole DALI pipeline takes beside reading files from memory.
+    """Core seconds an image of a whole DALI pipeline, without reading the files from memory.
 
-    Cores that wait count. What other processes take of them meanwhile does not, as far as the
-    system tells. None if the pipeline cannot be run.
+    Cores that wait count; other processes' time on them does not. None if the pipeline fails.
 
     Args:
         stored_as: the format of the files.
         files: their bytes.
-        head: pixels of one of them; the others have its channels and type.
+        head: pixels of one file; all have its channels and type.
         cores: threads of the pipeline.
         seconds: how long to run.
         batch: images that it decodes at a time.

@@ -24,16 +24,10 @@ _SPREAD = 1.02  # of sizes, below which all images are the same to a fit
 
 
 def fit_linear(sizes: Sequence[float], pixels: Sequence[float], values: Sequence[float]) -> Linear:
-    """Fits values to bytes and pixels, no coefficient below 0.
+    """Fits values to bytes and pixels, with no coefficient below 0.
 
-    Relative errors count, so that small images do: least squares with each image divided by what
-    the round before has predicted for it. (Divided by its own value, predictions would come out
-    too low.)
-
-    Args:
-        sizes: bytes.
-        pixels: width times height.
-        values: what is fitted.
+    Relative errors count, so that small images do: least squares with each image divided by the
+    prediction of the round before. (Divided by its own value, predictions would be too low.)
 
     Raises:
         UsageError: scipy is missing.
@@ -47,7 +41,7 @@ def fit_linear(sizes: Sequence[float], pixels: Sequence[float], values: Sequence
     if means[2] == 0:
         return Linear()
     columns = np.stack([np.ones_like(table[0]), table[0], table[1]])
-    # What hardly varies cannot be told apart: all is put on pixels, else on bytes.
+    # Without variation all cost is assigned to pixels, else to bytes.
     varies = [float(row.max()) > _SPREAD * float(row.min()) for row in table[:2]]
     if not any(varies):
         return (
@@ -105,5 +99,5 @@ def _fit_group(samples: Sequence[Sample]) -> Fits:
 
 
 def _common(of: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What all have: a candidate that some image of a group cannot take is none."""
+    """The keys of all; a format that an image of a group cannot have is no candidate."""
     return [key for key in of[0] if all(key in each for each in of)]

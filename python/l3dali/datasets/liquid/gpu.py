@@ -1,7 +1,4 @@
-"""What a GPU takes: uploads, and L3's decoders at the batches that pipelines have.
-
-Needs neither DALI nor PyTorch. The bindings of the CUDA engine time the work.
-"""
+"""Times uploads to a GPU, and L3's decoders at the batches of pipelines, without DALI."""
 
 from __future__ import annotations
 
@@ -30,24 +27,12 @@ class GpuTimes(NamedTuple):
 
 
 class Gpu:
-    """The first GPU of this machine.
-
-    Attributes:
-        name: as its driver has it.
-        cache_bytes: of its memory that a cache of encoded images may have: a quarter of what is
-            free now, for a model that trains has to fit, too.
-    """
+    """The first GPU of this machine."""
 
     def __init__(self, module: Any, name: str, threads: int = 1) -> None:
-        """Opens it.
-
-        Args:
-            module: `l3dali._cuda`.
-            name: of the GPU.
-            threads: that copy what goes up.
-        """
+        """Opens it by the module `l3dali._cuda`; `threads` copy files for the upload."""
         self.name = name
-        self.cache_bytes = int(_CACHE_PART * module.free_bytes(0))
+        self.cache_bytes = int(_CACHE_PART * module.free_bytes(0))  # The model needs the rest.
         self._module = module
         self._meter = module.Meter(0)
         self._threads = threads
@@ -58,11 +43,7 @@ class Gpu:
         return float(_UPLOAD_BYTES / seconds)
 
     def measure(self, file: bytes, raw_bytes: int) -> GpuTimes:
-        """Times an L3 file in a batch of copies of itself, each of which has its own memory.
-
-        Args:
-            file: the file.
-            raw_bytes: of its pixels.
+        """Times an L3 file with `raw_bytes` of pixels in a batch of its copies.
 
         Raises:
             MemoryError: the GPU's memory is too small.
@@ -93,14 +74,7 @@ class Gpu:
 
 
 def open_gpu(threads: int) -> Gpu:
-    """The first GPU.
-
-    Args:
-        threads: that copy what goes up.
-
-    Raises:
-        LookupError: there is none, or L3 cannot use it; says why.
-    """
+    """The first GPU; raises LookupError, with the reason, if there is none that L3 can use."""
     if not has_gpu():
         raise LookupError("there is none")
     try:

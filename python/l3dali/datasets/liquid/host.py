@@ -1,4 +1,4 @@
-"""What a machine gives: cores, and bytes a second of the storage that a data set lies on."""
+"""Measures a machine: its cores, and the rate of the storage of a data set."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 READERS = 4  # files that are read at a time
 _CHUNK_BYTES = 2**20
 _READ_BYTES = 2**29
-_FEWEST_BYTES = 2**24  # of which a rate can be told
+_FEWEST_BYTES = 2**24  # for a reliable rate
 _ASKED_FILES = 32
 _MOST_FILES = 5000
-_TELLING = 4  # times as large must files be, that the cost of a byte can be told
+_SPREAD = 4  # of file sizes, from which the cost of a byte can be fitted
 _BYTE_SECONDS = 4e-10  # else; of ext4 on a virtual disk, AMD EPYC, 2026
 
 
 def usable_cores() -> float:
-    """Cores that this process may use: by its affinity, and by the quota of its control group."""
+    """Cores that this process may use, by its affinity and the quota of its control group."""
     cores = float(len(os.sched_getaffinity(0)))
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
@@ -42,7 +42,7 @@ def usable_cores() -> float:
 
 
 def busy_seconds() -> float:
-    """What the cores of this process have worked so far, for all processes."""
+    """Busy seconds of the cores of this process so far, for all processes."""
     names = {f"cpu{core}" for core in os.sched_getaffinity(0)}
     ticks = 0
     for line in Path("/proc/stat").read_text().splitlines():
@@ -55,7 +55,7 @@ def busy_seconds() -> float:
 
 @dataclass(frozen=True)
 class Reading:
-    """What reading files costs."""
+    """The cost of reading files."""
 
     rate: float  # bytes a second, several files at a time
     cpu_seconds: Linear  # of a file, from its size
@@ -69,13 +69,7 @@ def measure_reading(
     *,
     cold: bool = True,
 ) -> Reading:
-    """Reads some files, which the page cache is asked to drop first; needs no rights for that.
-
-    Args:
-        files: with their folders.
-        seconds: how long at most, about.
-        rng: chooses.
-        cold: drop them; else they are taken as they are.
+    """Reads some files for about `seconds`; `cold`: the page cache is asked to drop them first.
 
     Raises:
         OSError: no file can be read.
@@ -112,7 +106,7 @@ def measure_reading(
     sizes, costs = zip(*read, strict=True)
     notes = []
     if warm is None:
-        notes.append("it cannot be told here whether files were in memory when they were read")
+        notes.append("unknown whether files were in memory when they were read")
     elif warm:
         notes.append(
             f"{warm:.0%} of the files stayed in memory though the system was asked to drop them: "
@@ -120,14 +114,14 @@ def measure_reading(
         )
     if sum(sizes) < _FEWEST_BYTES:
         notes.append(
-            f"the rate of the storage was measured on {sum(sizes) / 1e6:.1f} MB only, so it is not "
-            "reliable: give it by --disk"
+            f"the rate of the storage was measured on {sum(sizes) / 1e6:.1f} MB only, and is not "
+            "reliable: set it by --disk"
         )
     return Reading(sum(sizes) / wall, _cost_of_reading(sizes, costs), notes)
 
 
 def _read(folder: Folder, file: Stored, end: float) -> tuple[float, float]:
-    """Reads a file, or as much of it as there is time for: bytes, and CPU seconds of the thread."""
+    """Reads a file until `end`; returns bytes, and CPU seconds of the thread."""
     buffer = bytearray(min(_CHUNK_BYTES, max(file.size, 1)))
     size = 0
     begin = time.thread_time()
@@ -142,9 +136,9 @@ def _read(folder: Folder, file: Stored, end: float) -> tuple[float, float]:
 
 def _cost_of_reading(sizes: Sequence[float], costs: Sequence[float]) -> Linear:
     fit = fit_linear(sizes, [0.0] * len(sizes), costs)
-    if max(sizes) > _TELLING * min(sizes):
+    if max(sizes) > _SPREAD * min(sizes):
         return fit
-    # What a byte costs cannot be told from these, and other formats have other sizes.
+    # The cost of a byte is unknown, and other formats have other sizes.
     count = len(sizes)
     base = max(0.0, (sum(costs) - _BYTE_SECONDS * sum(sizes)) / count)
     return Linear(base=base, per_byte=_BYTE_SECONDS)
@@ -153,11 +147,10 @@ def _cost_of_reading(sizes: Sequence[float], costs: Sequence[float]) -> Linear:
 def _drop_from_cache(
     files: Sequence[tuple[Folder, Stored]], end: float
 ) -> tuple[list[tuple[Folder, Stored]], float | None]:
-    """Drops local files from the page cache, as many as there is time for, at least one.
+    """Drops local files from the page cache until `end`, at least one.
 
     Returns:
-        The files dropped, and those not local; the share of them that stay, None if the system
-        does not tell.
+        The dropped and the remote files; the share that stayed in the cache, None if unknown.
     """
     done: list[tuple[Folder, Stored]] = []
     known: list[bool] = []
@@ -175,7 +168,7 @@ def _drop_from_cache(
 
 
 def _is_cached(descriptor: int, offset: int) -> bool:
-    """Whether a byte of a file is in the page cache; OSError if the file system does not tell."""
+    """Whether a byte of a file is in the page cache; OSError if the file system cannot tell."""
     try:
         os.preadv(descriptor, [bytearray(1)], offset, os.RWF_NOWAIT)
     except BlockingIOError:

@@ -1,7 +1,4 @@
-"""Descriptions of hosts: files that say what a machine has, of which nothing was measured here.
-
-Knows profiles and their hosts; nothing of plans.
-"""
+"""Descriptions of hosts: files with the properties of machines that were not measured."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ _CPU_SECONDS = Linear(base=30e-6 + _PLANNING_SECONDS, per_byte=0.4e-9 + 1 / 6.5e
 
 @dataclass(frozen=True)
 class HostFile(Host):
-    """What a node has. Bandwidths are in bytes a second."""
+    """The description of a node. Bandwidths are in bytes a second."""
 
     name: str = ""  # for people
     decode: dict[str, float] = field(default_factory=dict)  # bytes of pixels/s of a GPU by coding
@@ -65,16 +62,12 @@ def read_host(name: Path | str) -> HostFile:
     if str(name) in host_names():
         path = _FOLDER / f"{name}.json"
     elif not path.suffix and not path.exists():
-        raise UsageError(f"{name}: no such host; there are {', '.join(host_names())}, or a FILE")
+        raise UsageError(f"{name}: no such host; use {', '.join(host_names())}, or a FILE")
     return read_as(parse_host, path)
 
 
 def parse_host(text: bytes | str) -> HostFile:
-    """The description that a text holds.
-
-    Raises:
-        UsageError: as `read_host`.
-    """
+    """The description in a text; raises as `read_host`."""
     host: HostFile = parse_file(HostFile, text, "host", VERSION)
     check_host(host)
     if host.gpu is not None and not host.decode:
@@ -88,16 +81,9 @@ def parse_host(text: bytes | str) -> HostFile:
 
 
 def on_host(profile: Profile, host: HostFile) -> Profile:
-    """The profile as if its images were on that host.
-
-    CPU times of decoding stay those of the host that was profiled.
-
-    Args:
-        profile: of a data set.
-        host: replaces the profile's.
-    """
+    """The profile moved to another host. CPU times of decoding stay those of the profiled host."""
     there = Host(**{each.name: getattr(host, each.name) for each in fields(Host)})
-    if host.file_system is not None:  # nodes read from it over the network, not from their disks
+    if host.file_system is not None:  # read over the network
         there = replace(there, disk=None)
     elif host.disk is not None:
         there = replace(there, network=None)

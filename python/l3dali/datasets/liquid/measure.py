@@ -1,7 +1,4 @@
-"""Measures what `Profile` holds: the data set's costs by format, and the host.
-
-Nothing is written; the data set is read alone.
-"""
+"""Measures a `Profile`: the costs of a data set by format, and the host. Writes nothing."""
 
 from __future__ import annotations
 
@@ -55,7 +52,7 @@ if TYPE_CHECKING:
     from l3dali.datasets.liquid.dataset import Candidate
     from l3dali.datasets.liquid.gpu import Gpu
 
-# Shares of the time. What is left is for listing and reading the sample.
+# Shares of the time; the rest is for listing and reading the sample.
 _LOOKING, _STORAGE, _DECODING, _PIPELINES = 0.1, 0.08, 0.6, 0.15
 _RUN_FILES, _RUN_BYTES = 64, 2**27  # of the runs end to end
 _RUN_RAW_BYTES = 2**28  # of a batch, unless a core has more in one image
@@ -84,14 +81,14 @@ def measure_profile(
         samples: how many images to measure.
         seconds: about how long to take; there are fewer samples then, but one of each group.
         labels: names of label maps, as in `l3 convert`.
-        max_pixels: an image of more is skipped.
+        max_pixels: larger images are skipped.
         layout: of .npy files, as in `l3 convert`.
-        given: numbers that are known and not measured: `cores`, `disk`, `network`, `upload` (bytes
+        given: known numbers, which are not measured: `cores`, `disk`, `network`, `upload` (bytes
             a second; infinity: unlimited), `gpu_cache` (bytes; 0: none), `train_rate` (images a
             second of the training step).
-        reading: what reading costs, if it was measured already.
-        quiet: tell no progress.
-        failures: gets what cannot be listed or read of the data set; single images are notes.
+        reading: the cost of reading, if it was measured already.
+        quiet: print no progress.
+        failures: gets files that cannot be listed or read; single images are notes.
 
     Raises:
         UsageError: there are no images, none can be read, or an option makes no sense.
@@ -181,10 +178,9 @@ def _finite(rate: float | None) -> float | None:
 def _weighted(
     drawn: Sequence[Candidate], measured: Sequence[tuple[int, Sample]], failed: set[int]
 ) -> list[Sample]:
-    """The samples, which also stand for images that there was no time for.
+    """The samples, weighted for images that there was no time for.
 
-    Their weights grow or shrink with their sizes, so that the bytes of each stratum come out as
-    they are.
+    Weights depend on sizes, so that the sum of bytes of each stratum is kept.
     """
     strata: dict[str, list[int]] = defaultdict(list)
     for i, each in enumerate(drawn):
@@ -241,7 +237,7 @@ class _Meter:
     def measure(
         self, drawn: Sequence[Candidate], end: float
     ) -> Iterator[tuple[int, Sample] | None]:
-        """Yields the number of each image that can be read with what it costs."""
+        """Yields the number and the costs of each image that can be read."""
         strata: set[str] = set()
         for i, each in enumerate(drawn):
             if time.monotonic() > end and each.stratum in strata:
@@ -271,11 +267,11 @@ class _Meter:
         seconds: dict[str, float] = {}  # of decoding alone, by format
         for name, file in files.items():
             taken = None
-            # Operators expand palettes and scale few bits, where the numbers are wanted.
+            # Operators expand palettes and scale few bits, and change such numbers.
             if name != SOURCE or not picture.has_numbers:
                 taken = self._decoders.seconds(name, file, pixels)
             if taken is None:
-                what = f"{self._decoders.name} cannot give the samples that L3 keeps"
+                what = f"{self._decoders.name} cannot decode the samples that L3 keeps"
                 self._remarks[f"{name} of {group}: {what}"] += 1
             else:
                 seconds[name] = taken
@@ -313,7 +309,7 @@ class _Meter:
         )
 
     def notes(self) -> list[str]:
-        """What was not measured, for people."""
+        """Notes on images that were not measured."""
         failures = list(self.failures.values())
         notes = failures[:_SHOWN_FAILURES]
         if failures:
@@ -325,9 +321,9 @@ class _Meter:
     def efficiency(
         self, samples: Sequence[Sample], cores: float, seconds: float
     ) -> tuple[float, list[str]]:
-        """What pipelines reach of what the costs say, and notes for people.
+        """The rate of pipelines relative to the costs, and notes.
 
-        Each format alone, images of the group that stands for most; the median counts.
+        The median of the formats, each measured alone on images of the largest group.
         """
         weights: dict[str, float] = defaultdict(float)
         for sample in samples:

@@ -1,14 +1,12 @@
-"""What a mix of formats and places costs, and the linear programme that finds the fastest mix.
-
-Knows costs and limits; nothing of files and of plans.
+"""The linear programme that finds the fastest mix of formats and places.
 
 The unknowns are the share of each image that is stored in a format and decoded in a place, and the
 seconds `e` an image takes. They minimize `e`, where for each resource of the host
 
-    sum over shares of (what an image takes of it) <= e * (what the host gives a second)
+    sum over shares of (amount that an image takes) <= e * (amount that the host has a second)
 
-and bytes that are cached fit into the space for them. The dual value of a row, what one
-more unit of a resource would save, is its price.
+and cached bytes fit into the cache. The dual value of a row, the seconds that one more unit of a
+resource would save, is its price.
 """
 
 from __future__ import annotations
@@ -50,14 +48,14 @@ if TYPE_CHECKING:
 CORES, DISK, NETWORK, UPLOAD, GPU, STEP = "cores", "disk", "network", "upload", "gpu", "step"
 SWITCH, FILE_SYSTEM = "switch", "file_system"
 
-MARGIN = 0.05  # by which a rate that can be reached is exceeded
+MARGIN = 0.05  # by which plans exceed a target that can be reached
 _CLOSE = 1e-6
 _TURN_ROUNDS = 3
 
 
 @dataclass(frozen=True)
 class Prices:
-    """What a unit of each amount is worth, relative to the others."""
+    """The price of a unit of each amount, relative to the others."""
 
     cpu_seconds: float = 0.0  # to read, decode and hand over
     read_bytes: float = 0.0  # from disk or network, each epoch
@@ -81,7 +79,7 @@ def columns_of(fits: Fits, *, has_cache: bool) -> list[tuple[str, str]]:
 
 
 def amounts_of(fits: Fits, stored_as: str, place: str) -> dict[str, Linear]:
-    """By the names of `Prices`, what an image takes, from bytes and pixels of its source."""
+    """By the names of `Prices`, the amounts of an image, from bytes and pixels of its source."""
     size = fits.sizes[stored_as]
 
     def seconds(of: dict[str, Linear]) -> Linear:
@@ -112,7 +110,7 @@ def add_lines(*terms: tuple[float, Linear]) -> Linear:
 
 @dataclass(frozen=True)
 class Costs:
-    """A profile as the linear programme takes it: the amounts of images (rows) by columns."""
+    """A profile for the linear programme: the amounts of images (rows) by columns."""
 
     groups: dict[str, Fits]  # scaled to the sums of the sample
     samples: list[Sample]  # the images that can be of any of the columns
@@ -124,15 +122,15 @@ class Costs:
 
     @property
     def formats(self) -> list[str]:
-        """Those that may be chosen."""
+        """Formats that may be chosen."""
         return list(dict.fromkeys(stored_as for stored_as, _ in self.columns))
 
     def mean(self, name: str, shares: Array) -> float:
-        """How much of an amount an image takes on average, with these shares of the columns."""
+        """The mean amount of an image with these shares of the columns."""
         return float(self.weights @ (self.amounts[name] * shares).sum(axis=1))
 
     def in_first_epoch(self, shares: Array) -> Array:
-        """The shares with nothing in the cache yet: the GPU decodes what is to be cached."""
+        """The shares while the cache is empty: the GPU decodes images that will be cached."""
         shares = shares.copy()
         for column, (stored_as, place) in enumerate(self.columns):
             if place == CACHE:
@@ -141,7 +139,7 @@ class Costs:
         return shares
 
     def narrowed(self, formats: Collection[str]) -> npt.NDArray[np.bool_]:
-        """Which image may be of which column: of `formats`, or of any if it can be of none."""
+        """Allowed columns of each image: of `formats`, or any if the image can be of none."""
         chosen = np.array([stored_as in formats for stored_as, _ in self.columns], np.bool_)
         allowed = self.is_known & chosen
         allowed[~allowed.any(axis=1)] = self.is_known[~allowed.any(axis=1)]
@@ -186,7 +184,7 @@ def costs_of(profile: Profile, formats: Collection[str], *, has_cache: bool) -> 
 
 
 def _scaled(fits: Fits, samples: Sequence[Sample]) -> Fits:
-    """The fits of a group, each so that it gives what all samples together have taken."""
+    """The fits of a group, scaled to the sums of the samples."""
     sizes: dict[str, Linear] = {}
 
     def scaled(fit: Linear, measured: str, key: str, size: Linear) -> Linear:
@@ -221,7 +219,7 @@ def _scaled(fits: Fits, samples: Sequence[Sample]) -> Fits:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a plan has to keep to."""
+    """The limits of a plan."""
 
     host: Host  # what it gives each second
     training: Training | None = None  # the step, if it is known
@@ -230,13 +228,13 @@ class Limits:
 
     @property
     def floor(self) -> float:
-        """Seconds an image that need not be undercut; 0 without a step or a target."""
+        """Seconds an image that are fast enough; 0 without a step or a target."""
         rates = [rate for rate in (self.target, self.training_rate) if rate is not None]
         return 1 / min(rates) if rates else 0.0
 
     @property
     def training_rate(self) -> float | None:
-        """Images a second of the training step when it never waits."""
+        """Images a second of the training step if it never waits."""
         return None if self.training is None else self.training.samples_per_second
 
 
@@ -259,7 +257,7 @@ class Solution:
 
 @dataclass(frozen=True)
 class _Row:
-    """A resource: of which amount images take, and what the host gives a second, or in all."""
+    """A resource: the amount that images take, and how much the host has a second, or in all."""
 
     name: str
     amount: str
@@ -270,10 +268,10 @@ class _Row:
 def turn_seconds(parts: Sequence[tuple[float, float]], batch: int, cores: float) -> float:
     """CPU seconds an image for which cores wait because decoders take turns.
 
-    DALI's CPU operators run one after the other, and each is done with its last image. One with k
-    images on n cores takes as long as ceil(k / n) of them: n ceil(k / n) - k more images could be
-    decoded meanwhile. How many of a batch are of which operator is as if drawn by lot. What one
-    operator with all of the batch would lose is not counted: `Host.efficiency` has it.
+    DALI's CPU operators run one after the other, and each ends with its last image. An operator
+    with k images on n cores takes ceil(k / n) images' time, in which n ceil(k / n) - k more could
+    be decoded. The images of a batch are distributed to operators at random. The loss of a single
+    operator with all of the batch is not counted: it is part of `Host.efficiency`.
 
     Args:
         parts: for each decoder, its share of the images and the CPU seconds of one of these.
@@ -320,9 +318,9 @@ def _turns(costs: Costs, limits: Limits, shares: Array) -> float:
 
 
 def _rows(limits: Limits, costs: Costs, turns: float) -> tuple[list[_Row], list[_Row]]:
-    """What all nodes together give a second, and the space that they have for an image.
+    """The resources of all nodes together, a second, and their space for an image.
 
-    Each GPU takes the same number of images, and keeps its own part of the data set.
+    Each GPU takes the same number of images, and caches its own part of the data set.
     """
     host = limits.host
     gpus = host.nodes * host.gpus
@@ -349,29 +347,23 @@ def _rows(limits: Limits, costs: Costs, turns: float) -> tuple[list[_Row], list[
 
 
 def solve(costs: Costs, limits: Limits, formats: Collection[str] = FORMATS) -> Solution:
-    """The mix that takes the least time, or that reaches the step or target and takes least.
+    """The fastest mix, or the cheapest mix that reaches the step or target.
 
-    If the rate that is asked for can be reached, it is exceeded by `MARGIN` where that can be, and
-    then bytes on disk are minimized, then CPU seconds of decoding: bytes are paid for as long as
-    the data set is kept, cores are there anyway.
-
-    Args:
-        costs: of the images.
-        limits: of the host.
-        formats: to choose from; images that can be of none of these may be of any.
+    If the target can be reached, the mix exceeds it by up to `MARGIN`, and minimizes bytes on
+    disk, then CPU seconds of decoding. Images that can be of none of the `formats` may be of any.
 
     Raises:
         UsageError: scipy is missing, or images take no time.
     """
     best = _solve(costs, limits, costs.narrowed(formats))
     if best.turn_seconds:
-        # One decoder alone takes no turns. The programme does not know that it might save them.
+        # A single decoder takes no turns, which the programme cannot express.
         for mine in (set(formats) & set(L3_FORMATS), set(formats) - set(L3_FORMATS)):
             if mine:
                 single = _solve(costs, limits, costs.narrowed(mine))
                 best = min(best, single, key=lambda solution: solution.seconds)
     if min(best.seconds, best.first_seconds) < 1e-18:
-        raise UsageError("by this profile and host an image takes no time: nothing can be planned")
+        raise UsageError("no plan: images take no time by this profile and host")
     return best
 
 
@@ -398,8 +390,8 @@ def _solve(costs: Costs, limits: Limits, allowed: npt.NDArray[np.bool_]) -> Solu
 class _Programme:
     """One linear programme: variables are shares of images in columns, and the seconds.
 
-    An image counts as 1 on average, and times are in `unit`, what an image takes on average: what
-    the solver sees is near 1, as its tolerances expect.
+    Weights are 1 on average, and times are in `unit`, the mean of an image: the solver's
+    tolerances expect numbers near 1.
     """
 
     def __init__(
@@ -417,7 +409,7 @@ class _Programme:
         seconds = sum(self._coefficients(row, 1.0).sum() for row in rates)
         self._unit = float(seconds) / len(self._images)
         if not self._unit > 0:
-            raise UsageError("the profile says that decoding takes nothing: there is no limit")
+            raise UsageError("no plan: decoding takes no time by this profile")
         self._rates = rates
         self._rows = [*((row, self._unit) for row in rates), *((row, 1.0) for row in spaces)]
         self._table = [
@@ -434,7 +426,7 @@ class _Programme:
         return self._weights * amounts / (row.capacity * unit)
 
     def fastest(self) -> tuple[Array, float, Prices, dict[str, float]]:
-        """Shares, seconds an image, prices, and how much each row decides."""
+        """Shares, seconds an image, prices, and the part of the time that each row decides."""
         objective = np.zeros(len(self._images) + 1)
         objective[-1] = 1.0
         found, duals = self._run(objective, self._table, self._bounds)
@@ -443,7 +435,7 @@ class _Programme:
         return self._shares(found.x[:-1]), seconds, self._prices(self._rows, duals), binding
 
     def cheapest(self, seconds: float) -> tuple[Array, Prices]:
-        """Of the shares that take at most so long, those with least bytes, then decoding."""
+        """Shares of at most so many seconds with the fewest bytes, then the least decoding."""
         rows = list(self._rows)
         limit = np.zeros(len(self._images) + 1)
         limit[-1] = 1.0
@@ -459,7 +451,7 @@ class _Programme:
             objective = np.append(self._coefficients(row, 1.0), 0.0)
             found, duals = self._run(objective, table, bounds)
             shares = self._shares(found.x[:-1])
-            # What was saved stays saved. What is minimized is worth 1.
+            # The minimum becomes a limit of the next objective. The objective's price is 1.
             rows.append((row, 1.0))
             table.append(objective)
             bounds.append(float(found.fun) * (1 + _CLOSE))
@@ -469,7 +461,7 @@ class _Programme:
     def _run(
         self, objective: Array, table: Sequence[Array], bounds: Sequence[float]
     ) -> tuple[Any, Array]:
-        """What the solver has found, and the dual value of each row."""
+        """The solver's result, and the dual value of each row."""
         try:
             from scipy.optimize import linprog
             from scipy.sparse import csr_matrix
@@ -499,7 +491,7 @@ class _Programme:
         return shares
 
     def _prices(self, rows: Sequence[tuple[_Row, float]], duals: Array) -> Prices:
-        """Of a unit of each amount, from dual values of rows and the units that they are in."""
+        """Prices from the dual values of rows and their units."""
         prices: dict[str, float] = defaultdict(float)
         for (row, unit), dual in zip(rows, duals.tolist(), strict=True):
             if dual and row.capacity:

@@ -1,4 +1,4 @@
-"""Which format each image of a data set is stored in: found from a profile, kept in a file."""
+"""Plans, which choose the format of each image of a data set: made from a profile, and stored."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 FORMAT = "l3-plan"
 VERSION = 1
 
-_TIE = 1e-5  # relative, between prices of formats that are worth the same
+_TIE = 1e-5  # relative difference of prices that count as equal
 _CLOSE = 1e-6
-_LEAST_PART = 1e-3  # of the time, that a resource is named for
+_LEAST_PART = 1e-3  # of the time; smaller parts are not reported
 
 
 @dataclass(frozen=True)
 class Tie:
-    """Formats that are worth the same for images of a group, and how many are to be of each."""
+    """Formats of equal price for images of a group, and the share of each."""
 
     group: str  # of the images
     formats: list[str]  # in the order of `FORMATS`
@@ -64,7 +64,7 @@ class Tie:
 
 @dataclass(frozen=True)
 class Predicted:
-    """What the model says of a plan, and of what might be done instead."""
+    """The model's prediction for a plan, and for alternatives."""
 
     rate: float  # images a second in each epoch but the first
     first_rate: float  # in the first, with nothing in caches
@@ -78,7 +78,7 @@ class Predicted:
 
     @property
     def best_single(self) -> str:
-        """The format that is best if all images are of one."""
+        """The best format if all images have the same."""
         return max(self.single_rates, key=lambda name: self.single_rates[name])
 
     def format_shares(self) -> dict[str, float]:
@@ -91,7 +91,7 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Plan:
-    """Chooses the format of each image of a data set, those too that the profile did not see."""
+    """Chooses the format of each image of a data set, also of those not in the profile."""
 
     sources: list[str]  # the arguments that named the data set
     images: int  # how many it has
@@ -108,7 +108,7 @@ class Plan:
 
     @cached_property
     def identity(self) -> str:
-        """A short hash of all that decides the choices."""
+        """A short hash of all fields that decide the choices."""
         decides = [
             self.formats,
             self.candidates,
@@ -122,10 +122,9 @@ class Plan:
 
     @cached_property
     def price_lines(self) -> dict[str, dict[str, list[Linear]]]:
-        """By group and format, the price of an image in each place.
+        """By group and format, the price of an image in each place, from its bytes and pixels.
 
-        From bytes and pixels of the source. Formats are those of the mix, or if an image can be of
-        none of these, all candidates.
+        Formats are those of the mix, or all candidates if an image can be of none of these.
         """
         found: dict[str, dict[str, list[Linear]]] = {}
         for name, fits in self.groups.items():
@@ -143,10 +142,9 @@ class Plan:
         return {(tie.group, frozenset(tie.formats)): tie for tie in self.ties}
 
     def choose(self, image: Seen) -> str:
-        """The format that an image is to be stored in: one of `FORMATS`.
+        """The format to store an image in: one of `FORMATS`, the same on any machine.
 
-        The same image gets the same format on any machine. One of a group that the profile did not
-        see stays as it is.
+        An image of a group that is not in the profile keeps its format.
         """
         chosen = SOURCE
         if lines := self.price_lines.get(image.group):
@@ -156,7 +154,7 @@ class Plan:
             if tie is not None:
                 ends = list(accumulate(tie.shares))
                 chosen = tie.formats[min(bisect_right(ends, _lot(image.name)), len(ends) - 1)]
-        # Other decoders change the numbers that label maps mean.
+        # Other decoders change the numbers of such label maps.
         return DEFAULT_CODING if chosen == SOURCE and has_numbers(image.group) else chosen
 
     def to_json(self) -> str:
@@ -166,14 +164,14 @@ class Plan:
 
 
 def cheapest(lines: Mapping[str, Sequence[Linear]], size: float, pixels: float) -> dict[str, float]:
-    """The formats that are worth the same as the cheapest one, in the order of `FORMATS`."""
+    """The cheapest formats, of equal price, in the order of `FORMATS`."""
     cost = {name: min(line(size, pixels) for line in each) for name, each in lines.items()}
     best = min(cost.values())
     return {name: each for name, each in cost.items() if each <= best * (1 + _TIE)}
 
 
 def _lot(name: str) -> float:
-    """A number from 0 to 1 that a name always has."""
+    """A number from 0 to 1 that depends on the name alone."""
     digest = hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()
     return int.from_bytes(digest, "little") / 2**64
 
@@ -182,17 +180,13 @@ def read_plan(path: Path | str) -> Plan:
     """Reads a plan file, and checks it.
 
     Raises:
-        UsageError: it cannot be read, is damaged, or of another version; says what is wrong where.
+        UsageError: it cannot be read, is damaged, or has another version; names the field.
     """
     return read_as(parse_plan, path)
 
 
 def parse_plan(text: bytes | str) -> Plan:
-    """The plan that `Plan.to_json` has written.
-
-    Raises:
-        UsageError: as `read_plan`.
-    """
+    """The plan in a text of `Plan.to_json`; raises as `read_plan`."""
     plan: Plan = parse_file(Plan, text, "plan", VERSION)
     if not plan.groups or not plan.formats:
         raise UsageError("the plan has no groups of images, or no formats")
@@ -200,7 +194,7 @@ def parse_plan(text: bytes | str) -> Plan:
         if name not in FORMATS:
             raise UsageError(f"the plan has the unknown format {name!r}")
     if any(len(tie.shares) != len(tie.formats) or not tie.shares for tie in plan.ties):
-        raise UsageError("ties: a share for each format is needed")
+        raise UsageError("ties: each format needs a share")
     return plan
 
 
@@ -213,16 +207,10 @@ def find_plan(
     formats: Collection[str],
     min_gain: float = DEFAULT_MIN_GAIN,
 ) -> Plan:
-    """The fewest formats that come within `min_gain` of the best mix, and how to choose among them.
+    """A plan with the fewest formats whose rate is within `min_gain` of the best mix.
 
-    Of as many formats, the originals alone come first; then the faster; among those that reach the
-    rate asked for, the mix with fewest bytes.
-
-    Args:
-        profile: of the data set.
-        limits: of the host; the profile's own, or others.
-        formats: that may be chosen.
-        min_gain: how much faster, as a part, one format more must make it.
+    Among mixes of as many formats the originals alone come first, then the fastest mix; or, of
+    those that reach the target, the mix with the fewest bytes.
 
     Raises:
         UsageError: nothing reaches the target.
@@ -310,7 +298,7 @@ def _predict(
 
 
 def _find_ties(plan: Plan, costs: Costs, shares: Array) -> list[Tie]:
-    """Formats that cost the same at the prices, and the shares of images that go to each."""
+    """Formats of equal price, and the share of images that each gets."""
     sums: dict[tuple[str, tuple[str, ...]], Array] = {}
     for sample, weight, row in zip(costs.samples, costs.weights, shares, strict=True):
         lines = plan.price_lines[sample.group]

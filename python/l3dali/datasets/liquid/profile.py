@@ -1,4 +1,4 @@
-"""What images cost by format and place on a host: `l3 profile` measures it, plans read it."""
+"""Profiles: the costs of images by format and place on a host, and their files."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 FORMAT = "l3-profile"
 VERSION = 1
 
-DEFAULT_SAMPLES = 200  # images that are measured
-DEFAULT_SECONDS = 100.0  # that this takes, about
-DEFAULT_BATCH = 32  # images that pipelines decode at a time
-DEFAULT_MIN_GAIN = 0.03  # of a format more in a plan
+DEFAULT_SAMPLES = 200
+DEFAULT_SECONDS = 100.0
+DEFAULT_BATCH = 32
+DEFAULT_MIN_GAIN = 0.03  # of each additional format in a plan
 
-# Formats that an image may be stored in. The source costs no conversion.
+# Formats that an image may be stored in.
 L3_FORMATS = ("rans", "packed", "stored")
 FORMATS = (SOURCE, *L3_FORMATS)
 
@@ -84,7 +84,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Host:
-    """What a machine gives each second. None: unlimited, or not there."""
+    """The resources of a machine, a second. None: unlimited, or missing."""
 
     cores: float  # how many decode
     disk: float | None = None  # bytes read a second, of files of this size that are not in memory
@@ -127,7 +127,7 @@ class Profile:
 
 
 def without_gpu(profile: Profile) -> Profile:
-    """The profile as if there were no GPU: pixels are wanted in the memory of the host."""
+    """The profile without a GPU: pixels are decoded to the memory of the host."""
     end = f"@{CPU}"
 
     def on_cores(costs: dict[str, Parsed]) -> dict[str, Parsed]:
@@ -156,17 +156,13 @@ def read_profile(path: Path | str) -> Profile:
     """Reads a profile file, and checks all of it.
 
     Raises:
-        UsageError: it cannot be read, is damaged, or of another version; says what is wrong where.
+        UsageError: it cannot be read, is damaged, or has another version; names the field.
     """
     return read_as(parse_profile, path)
 
 
 def parse_profile(text: bytes | str) -> Profile:
-    """The profile that `Profile.to_json` has written.
-
-    Raises:
-        UsageError: as `read_profile`.
-    """
+    """The profile in a text of `Profile.to_json`; raises as `read_profile`."""
     profile: Profile = parse_file(Profile, text, "profile", VERSION)
     _check_profile(profile)
     return profile
@@ -208,7 +204,7 @@ def parse_file(record: Any, text: bytes | str, kind: str, version: int) -> Any:
         raise UsageError(f"a {what} of version {found}; this l3 reads version {version}")
     if kind == "host":  # written by hand
         for name in data.keys() - {each.name for each in fields(record)}:
-            raise UsageError(f"{name} is not known")
+            raise UsageError(f"unknown field {name}")
     return _parse(record, data, "")
 
 
@@ -245,7 +241,7 @@ _hints_of = functools.cache(typing.get_type_hints)  # takes more than half of a 
 
 
 def check_host(host: Host) -> None:
-    """Raises UsageError for a host that gives nothing of a resource."""
+    """Raises UsageError if a resource of the host is 0."""
     for each in fields(Host):
         if each.name != "gpu_cache" and getattr(host, each.name) == 0:
             raise UsageError(f"{each.name} of the host is 0")
