@@ -94,10 +94,10 @@ DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t en
     }
     return result;
   }
-  PlanList takers[2];  // the windows that touch each of two tiles
-  const auto find_takers = [&](uint32_t k, uint32_t tile) {
-    takers[k] = windows.At(tile);
-    return !takers[k].empty();
+  PlanList touching[2];  // the windows that touch each of two tiles
+  const auto find_touching = [&](uint32_t k, uint32_t tile) {
+    touching[k] = windows.At(tile);
+    return !touching[k].empty();
   };
   // Whether rows of a tile are in one place in the output, and few enough to wait in the cache.
   constexpr uint64_t kMostAheadBytes = 1 << 19;
@@ -118,11 +118,11 @@ DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t en
   for (uint32_t next = begin; next < end;) {
     // Two tiles side by side, if both are wanted.
     const auto tile_at = [&](uint32_t i) { return TileOfSpan(info, image.span, i); };
-    if (!find_takers(0, tile_at(next))) {
+    if (!find_touching(0, tile_at(next))) {
       ++next;
       continue;
     }
-    const uint32_t count = next + 1 < end && find_takers(1, tile_at(next + 1)) ? 2 : 1;
+    const uint32_t count = next + 1 < end && find_touching(1, tile_at(next + 1)) ? 2 : 1;
     for (size_t first = 0; first < groups.size();) {
       size_t last = first;
       size_t bytes = 0;
@@ -149,7 +149,7 @@ DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t en
       result = FirstBad(result, of_groups);
       // What a bad tile leaves in memory is anything, and so may be the output then.
       for (uint32_t k = 0; k < count && of_groups.status == Status::kOk; ++k) {
-        for (const OutputPlan* plan : takers[k]) {
+        for (const OutputPlan* plan : touching[k]) {
           CheckInterrupt();
           const size_t window = static_cast<size_t>(plan - job.plans);
           parts.clear();
