@@ -12,9 +12,9 @@
 //   FindRankedValues         value table, ranks    every possible sample has a rank, which is
 //                                                  below 2^used_bits
 //   MatchImage               colours, tokens       payloads are made of these, not of pixels
-//   RansCoder: Probe,        plans, model, tiles   any plan models any values; RansSymbols has a
-//     Plan, Refine           as modelled           frequency above 0 for every token; a tile that
-//                                                  was not kept is modelled anew
+//   RansCoder: Probe,        parameters, model,    any parameters model any values; RansSymbols has
+//     FindParameters,        tiles as modelled     a frequency above 0 for every token; a tile that
+//     Refine                                       was not kept is modelled anew
 //   TileEncoder: a payload   the smallest          each is made of a copy of its own
 //     as rans, packed, stored
 #pragma once

@@ -41,31 +41,32 @@ bool IsZero(const WidthRow& widths) {
 template <typename Value>
 uint64_t SparseBits(const PackedTile<Value>& tile, uint32_t c, uint64_t limit) {
   const PackedKernels<Value>& kernels = GetPackedKernels<Value>();
-  const PackedChannelPlan& plan = tile.plan[c];
+  const PackedChannelParameters& channel = tile.channel[c];
   const uint32_t rows = tile.planes.height_px;
   uint64_t bytes = (rows + 7) / 8;
   for (uint32_t y = 0; y < rows && 8 * bytes < limit; ++y) {
-    bytes += kernels.sparse_row_bytes(tile.planes, c, y, plan.predictor[y], plan.needed[y]);
+    bytes += kernels.sparse_row_bytes(tile.planes, c, y, channel.predictor[y], channel.needed[y]);
   }
   return 8 * bytes;
 }
 
 // Bit y set: row y has residuals that are not 0.
-uint8_t* WriteSparseRowFlags(const PackedChannelPlan& plan, uint32_t rows, uint8_t* out) {
+uint8_t* WriteSparseRowFlags(const PackedChannelParameters& channel, uint32_t rows, uint8_t* out) {
   for (uint32_t y = 0; y < rows; ++y) {
-    out[y >> 3] = static_cast<uint8_t>(out[y >> 3] | (IsZero(plan.needed[y]) ? 0u : 1u) << (y & 7));
+    out[y >> 3] =
+        static_cast<uint8_t>(out[y >> 3] | (IsZero(channel.needed[y]) ? 0u : 1u) << (y & 7));
   }
   return out + (rows + 7) / 8;
 }
 
 template <typename Value>
 uint8_t* WriteSparseRow(const PackedTile<Value>& tile, uint32_t c, uint32_t y, uint8_t* out) {
-  const PackedChannelPlan& plan = tile.plan[c];
-  const WidthRow& widths = plan.needed[y];
+  const PackedChannelParameters& channel = tile.channel[c];
+  const WidthRow& widths = channel.needed[y];
   if (IsZero(widths)) return out;
   const uint32_t groups = tile.planes.groups();
   Value folded[kMaxPackedTileSide];
-  GetPackedKernels<Value>().fold_row(tile.planes, c, y, plan.predictor[y], folded);
+  GetPackedKernels<Value>().fold_row(tile.planes, c, y, channel.predictor[y], folded);
   uint8_t coded_groups[kMaxGroupsPerRow];
   uint32_t coded = 0;
   for (uint32_t g = 0; g < groups; ++g) {
@@ -104,51 +105,51 @@ uint8_t* WriteSparseRow(const PackedTile<Value>& tile, uint32_t c, uint32_t y, u
 // ---- A channel -------------------------------------------------------------
 
 template <typename Value>
-void PlanChannel(uint32_t c, PackedTile<Value>* tile) {
+void ChooseParameters(uint32_t c, PackedTile<Value>* tile) {
   const PackedKernels<Value>& kernels = GetPackedKernels<Value>();
   PackedPlanes<Value>& planes = tile->planes;
-  PackedChannelPlan& plan = tile->plan[c];
-  plan.base = *planes.Row(c, 0);
-  plan.start_width = 0;
+  PackedChannelParameters& channel = tile->channel[c];
+  channel.base = *planes.Row(c, 0);
+  channel.start_width = 0;
   if (kernels.is_constant(planes, c)) {
-    plan.layout = ChannelLayout::kConstant;
-    plan.bits = 0;
+    channel.layout = ChannelLayout::kConstant;
+    channel.bits = 0;
     return;
   }
   std::fill_n(planes.Row(c, -1) - 1, PackedPlanes<Value>::kStride + 1, *planes.Row(c, 0));
-  kernels.choose_predictors(planes, c, &tile->lanes, plan.predictor, plan.needed);
+  kernels.choose_predictors(planes, c, &tile->lanes, channel.predictor, channel.needed);
 
   const uint64_t rows = planes.height_px;
   const uint64_t groups = planes.groups();
-  const WidthSums sums = kernels.plan_widths(plan.needed, planes.height_px, planes.groups(),
-                                             planes.used_bits, plan.delta);
-  plan.layout = ChannelLayout::kAbsolute;
-  plan.bits = 8 * (sums.absolute + rows * ((groups + 1) / 2));
+  const WidthSums sums = kernels.find_widths(channel.needed, planes.height_px, planes.groups(),
+                                             planes.used_bits, channel.delta);
+  channel.layout = ChannelLayout::kAbsolute;
+  channel.bits = 8 * (sums.absolute + rows * ((groups + 1) / 2));
   const uint64_t delta_bits = 8 * (sums.delta + rows * ((groups + 3) / 4));
-  if (delta_bits * kAbsolutePercent < plan.bits * 100) {
-    plan.layout = ChannelLayout::kDelta;
-    plan.bits = delta_bits;
+  if (delta_bits * kAbsolutePercent < channel.bits * 100) {
+    channel.layout = ChannelLayout::kDelta;
+    channel.bits = delta_bits;
   }
   if (4 * sums.zeros >= rows * groups) {  // otherwise sparse hardly ever wins
-    const uint64_t sparse_bits = SparseBits(*tile, c, plan.bits);
-    if (sparse_bits * 100 < plan.bits * kSparsePercent) {
-      plan.layout = ChannelLayout::kSparse;
-      plan.bits = sparse_bits;
+    const uint64_t sparse_bits = SparseBits(*tile, c, channel.bits);
+    if (sparse_bits * 100 < channel.bits * kSparsePercent) {
+      channel.layout = ChannelLayout::kSparse;
+      channel.bits = sparse_bits;
     }
   }
-  if (plan.layout == ChannelLayout::kDelta) plan.start_width = sums.start_width;
-  if (plan.layout == ChannelLayout::kAbsolute && planes.used_bits > 15) {
+  if (channel.layout == ChannelLayout::kDelta) channel.start_width = sums.start_width;
+  if (channel.layout == ChannelLayout::kAbsolute && planes.used_bits > 15) {
     // Code 15 is of width 16.
     for (uint32_t y = 0; y < rows; ++y) {
-      for (uint8_t& width : plan.needed[y].at) width = width == 15 ? 16 : width;
+      for (uint8_t& width : channel.needed[y].at) width = width == 15 ? 16 : width;
     }
   }
-  plan.bits += 8 * ((rows + 1) / 2);
+  channel.bits += 8 * ((rows + 1) / 2);
 }
 
-uint8_t* WritePredictors(const PackedChannelPlan& plan, uint32_t rows, uint8_t* out) {
+uint8_t* WritePredictors(const PackedChannelParameters& channel, uint32_t rows, uint8_t* out) {
   for (uint32_t y = 0; y < rows; ++y) {
-    out[y >> 1] = static_cast<uint8_t>(out[y >> 1] | plan.predictor[y] << (4 * (y & 1)));
+    out[y >> 1] = static_cast<uint8_t>(out[y >> 1] | channel.predictor[y] << (4 * (y & 1)));
   }
   return out + (rows + 1) / 2;
 }
@@ -168,8 +169,8 @@ void AppendPackedPayload(PackedTile<Value>* tile, std::vector<uint8_t>* out) {
   const uint32_t groups = planes.groups();
   uint64_t bits = 0;
   for (uint32_t c = 0; c < planes.channels; ++c) {
-    PlanChannel(c, tile);
-    bits += tile->plan[c].bits;
+    ChooseParameters(c, tile);
+    bits += tile->channel[c].bits;
   }
 
   const size_t begin = out->size();
@@ -180,37 +181,37 @@ void AppendPackedPayload(PackedTile<Value>* tile, std::vector<uint8_t>* out) {
   p[5] = static_cast<uint8_t>(transform);
   p += kTileHeaderBytes;
   for (uint32_t c = 0; c < planes.channels; ++c) {
-    const PackedChannelPlan& plan = tile->plan[c];
-    p[0] = static_cast<uint8_t>(plan.layout);
-    p[1] = static_cast<uint8_t>(plan.start_width);
-    StoreU16(p + 2, plan.base);
+    const PackedChannelParameters& channel = tile->channel[c];
+    p[0] = static_cast<uint8_t>(channel.layout);
+    p[1] = static_cast<uint8_t>(channel.start_width);
+    StoreU16(p + 2, channel.base);
     p += kChannelHeaderBytes;
   }
   for (uint32_t c = 0; c < planes.channels; ++c) {
-    const PackedChannelPlan& plan = tile->plan[c];
-    if (plan.layout != ChannelLayout::kConstant) p = WritePredictors(plan, rows, p);
+    const PackedChannelParameters& channel = tile->channel[c];
+    if (channel.layout != ChannelLayout::kConstant) p = WritePredictors(channel, rows, p);
   }
   for (uint32_t c = 0; c < planes.channels; ++c) {
-    const PackedChannelPlan& plan = tile->plan[c];
-    switch (plan.layout) {
+    const PackedChannelParameters& channel = tile->channel[c];
+    switch (channel.layout) {
       case ChannelLayout::kConstant: break;
       case ChannelLayout::kAbsolute:
-        p = kernels.write_absolute_codes(plan.needed, rows, groups, p);
+        p = kernels.write_absolute_codes(channel.needed, rows, groups, p);
         break;
       case ChannelLayout::kDelta:
-        p = kernels.write_delta_codes(plan.delta, rows, groups, plan.start_width, p);
+        p = kernels.write_delta_codes(channel.delta, rows, groups, channel.start_width, p);
         break;
-      case ChannelLayout::kSparse: p = WriteSparseRowFlags(plan, rows, p); break;
+      case ChannelLayout::kSparse: p = WriteSparseRowFlags(channel, rows, p); break;
     }
   }
   for (uint32_t y = 0; y < rows; ++y) {
     for (uint32_t c = 0; c < planes.channels; ++c) {
-      const PackedChannelPlan& plan = tile->plan[c];
-      switch (plan.layout) {
+      const PackedChannelParameters& channel = tile->channel[c];
+      switch (channel.layout) {
         case ChannelLayout::kConstant: break;
         case ChannelLayout::kAbsolute:
         case ChannelLayout::kDelta:
-          p = kernels.write_dense_row(planes, c, y, plan.predictor[y], plan.widths(y), p);
+          p = kernels.write_dense_row(planes, c, y, channel.predictor[y], channel.widths(y), p);
           break;
         case ChannelLayout::kSparse: p = WriteSparseRow(*tile, c, y, p); break;
       }

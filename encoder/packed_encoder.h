@@ -10,7 +10,7 @@
 namespace l3 {
 
 // What the search decides for one channel.
-struct PackedChannelPlan {
+struct PackedChannelParameters {
   ChannelLayout layout;
   uint32_t start_width;
   uint32_t base;
@@ -30,7 +30,7 @@ template <typename Value>
 struct PackedTile {
   PackedPlanes<Value> planes;
   PackedLanes<Value> lanes;
-  PackedChannelPlan plan[kMaxChannels];
+  PackedChannelParameters channel[kMaxChannels];
 };
 
 // Chooses transform, predictors and layouts, and appends a payload to `out`,

@@ -79,7 +79,7 @@ struct PackedKernels {
                             PackedLanes<Value>* lanes, uint8_t* predictors, WidthRow* needed);
   // Finds the lowest widths of a delta layout, which change by -1, 0, +1 or +2 from a row to the
   // next, and sums.
-  WidthSums (*plan_widths)(const WidthRow* needed, uint32_t rows, uint32_t groups,
+  WidthSums (*find_widths)(const WidthRow* needed, uint32_t rows, uint32_t groups,
                            uint32_t used_bits, WidthRow* delta);
   // Parts of format.md 5.3. They return the end of what counts, and write up to 16 bytes behind
   // it: zeros.

@@ -51,15 +51,16 @@ uint64_t CostOfChannel(const RansCosts& costs, const RansSamples& samples, uint3
 
 }  // namespace
 
-RansPlan PlanRansTile(const RansSettings& settings, RansSamples* samples, RansCounts* counts) {
+RansParameters FindRansParameters(const RansSettings& settings, RansSamples* samples,
+                                  RansCounts* counts) {
   const uint32_t channels = samples->channels();
-  const auto model = [&](const RansPlan& plan) {
-    samples->Model(settings, plan);
+  const auto model = [&](const RansParameters& parameters) {
+    samples->Model(settings, parameters);
     *counts = RansCounts{};
     CountRansTokens(*samples, counts);
   };
   // Drawings follow the gradient nearly everywhere, photographs hardly ever.
-  const RansPlan gradient{};
+  const RansParameters gradient{};
   const uint32_t exact = samples->CountExactGradients();
   const uint32_t pixels = samples->width_px() * samples->height_px();
   const uint32_t all = channels * pixels;
@@ -69,46 +70,46 @@ RansPlan PlanRansTile(const RansSettings& settings, RansSamples* samples, RansCo
   }
   RansFitter blind(settings);
   blind.AddBlind(*samples);
-  RansPlan plan = blind.Solve(channels, 1);
+  RansParameters parameters = blind.Solve(channels, 1);
   const uint32_t sets = pixels >= 4096 ? kMaxRansSets : 1;
   const uint32_t rounds = settings.effort == 6 ? 2 : 1;
   for (uint32_t round = 0; round < rounds; ++round) {
-    samples->Model(settings, plan);
+    samples->Model(settings, parameters);
     RansFitter fitter(settings);
     fitter.AddModelled(*samples, sets);
-    plan = fitter.Solve(channels, sets);
+    parameters = fitter.Solve(channels, sets);
   }
-  model(plan);
-  if (exact < all / 6) return plan;
+  model(parameters);
+  if (exact < all / 6) return parameters;
 
   const RansCounts fitted = *counts;
   for (uint32_t p = 0; p < channels; ++p) samples->SwapResults(p);
   model(gradient);
   bool modelled = true;
   for (uint32_t p = 0; p < channels; ++p) {
-    const uint64_t fitted_cost = ChannelCost(fitted, channels, p, plan.sets[p]);
+    const uint64_t fitted_cost = ChannelCost(fitted, channels, p, parameters.sets[p]);
     const uint64_t gradient_cost = ChannelCost(*counts, channels, p, 0);
-    if (gradient_cost * 100 < fitted_cost * kGradientPercent) plan.sets[p] = 0;
+    if (gradient_cost * 100 < fitted_cost * kGradientPercent) parameters.sets[p] = 0;
     // Levels come from the residuals of the channels before, too.
     const bool alone = GetRansRole(channels, p) == RansRole::kFirst;
-    modelled = modelled && (alone || (plan.sets[p] == 0) == (plan.sets[p - 1] == 0));
+    modelled = modelled && (alone || (parameters.sets[p] == 0) == (parameters.sets[p - 1] == 0));
   }
   if (!modelled) {
-    model(plan);
-    return plan;
+    model(parameters);
+    return parameters;
   }
   for (uint32_t p = 0; p < channels; ++p) {
-    if (plan.sets[p] == 0) continue;
+    if (parameters.sets[p] == 0) continue;
     samples->SwapResults(p);
     std::memcpy(counts->at[p], fitted.at[p], sizeof(fitted.at[p]));
   }
-  return plan;
+  return parameters;
 }
 
-RansPlan PlanTinyRansTile(const RansSettings& settings, const RansCosts& costs,
-                          RansSamples* samples) {
+RansParameters FindTinyRansParameters(const RansSettings& settings, const RansCosts& costs,
+                                      RansSamples* samples) {
   const uint32_t channels = samples->channels();
-  const RansPlan gradient{};
+  const RansParameters gradient{};
   const uint32_t all = channels * samples->width_px() * samples->height_px();
   samples->Model(settings, gradient);
   if (samples->CountExactGradients() >= all / 16 * 15) return gradient;
@@ -124,31 +125,31 @@ RansPlan PlanTinyRansTile(const RansSettings& settings, const RansCosts& costs,
   if (is_cheap) return gradient;
   RansFitter fitter(settings);
   fitter.AddModelled(*samples, 1);
-  RansPlan plan = fitter.Solve(channels, 1);
+  RansParameters parameters = fitter.Solve(channels, 1);
   for (uint32_t p = 0; p < channels; ++p) samples->SwapResults(p);
-  samples->Model(settings, plan);
+  samples->Model(settings, parameters);
   bool modelled = true;
   for (uint32_t p = 0; p < channels; ++p) {
     const uint64_t fitted_cost = CostOfChannel(costs, *samples, p) + coefficients_cost(p);
-    if (gradient_cost[p] < fitted_cost) plan.sets[p] = 0;
+    if (gradient_cost[p] < fitted_cost) parameters.sets[p] = 0;
     // Levels come from the residuals of the channels before, too.
     const bool alone = GetRansRole(channels, p) == RansRole::kFirst;
-    modelled = modelled && (alone || plan.sets[p] == plan.sets[p - 1]);
+    modelled = modelled && (alone || parameters.sets[p] == parameters.sets[p - 1]);
   }
   for (uint32_t p = 0; p < channels && modelled; ++p) {
-    if (plan.sets[p] == 0) samples->SwapResults(p);
+    if (parameters.sets[p] == 0) samples->SwapResults(p);
   }
-  if (!modelled) samples->Model(settings, plan);
-  return plan;
+  if (!modelled) samples->Model(settings, parameters);
+  return parameters;
 }
 
-RansPlan PickRansPlan(const RansPlan& start, const RansSamples& samples) {
+RansParameters PickRansParameters(const RansParameters& start, const RansSamples& samples) {
   const uint32_t all = samples.channels() * samples.width_px() * samples.height_px();
-  return samples.CountExactGradients() > all / 2 ? RansPlan{} : start;
+  return samples.CountExactGradients() > all / 2 ? RansParameters{} : start;
 }
 
-RansTile::RansTile(const RansPlan& plan_in, const RansSamples& samples)
-    : plan(plan_in),
+RansTile::RansTile(const RansParameters& parameters_in, const RansSamples& samples)
+    : parameters(parameters_in),
       width_px(samples.width_px()),
       height_px(samples.height_px()),
       used_bits(samples.used_bits()) {
@@ -276,14 +277,14 @@ void AppendRansPayload(const RansTile& tile, const RansSymbols& symbols,
                        std::vector<uint8_t>* out) {
   const uint8_t header[kTileHeaderBytes] = {0, 0, 0, 0, static_cast<uint8_t>(TileCoding::kRans)};
   out->insert(out->end(), header, header + kTileHeaderBytes);
-  out->insert(out->end(), tile.plan.sets, tile.plan.sets + kMaxChannels);
+  out->insert(out->end(), tile.parameters.sets, tile.parameters.sets + kMaxChannels);
   for (const uint16_t base : tile.base) {
     out->push_back(static_cast<uint8_t>(base));
     out->push_back(static_cast<uint8_t>(base >> 8));
   }
   for (uint32_t p = 0; p < tile.channels; ++p) {
-    for (uint32_t set = 0; set < tile.plan.sets[p]; ++set) {
-      const int8_t* coefficients = tile.plan.coefficients[p][set];
+    for (uint32_t set = 0; set < tile.parameters.sets[p]; ++set) {
+      const int8_t* coefficients = tile.parameters.coefficients[p][set];
       out->insert(out->end(), coefficients,
                   coefficients + RansTapCount(GetRansRole(tile.channels, p)));
     }

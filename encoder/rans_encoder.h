@@ -1,6 +1,6 @@
 // Writes the payloads of rans tiles (format.md 5.4). Layer: encoder.
 //
-// An image takes two passes: plans and counts of its tiles give the model, with
+// An image takes two passes: parameters and counts of its tiles give the model, with
 // which the tiles are written.
 #pragma once
 
@@ -15,15 +15,16 @@
 namespace l3 {
 
 // Chooses predictor and coefficients of a tile, models it by them, and counts its tokens.
-RansPlan PlanRansTile(const RansSettings& settings, RansSamples* samples, RansCounts* counts);
+RansParameters FindRansParameters(const RansSettings& settings, RansSamples* samples,
+                                  RansCounts* counts);
 
 // The same for an image of few samples, judged by what tokens cost in its model: fits one set,
 // once.
-RansPlan PlanTinyRansTile(const RansSettings& settings, const RansCosts& costs,
-                          RansSamples* samples);
+RansParameters FindTinyRansParameters(const RansSettings& settings, const RansCosts& costs,
+                                      RansSamples* samples);
 
-// Chooses between the gradient and `start`, a plan for the whole image.
-RansPlan PickRansPlan(const RansPlan& start, const RansSamples& samples);
+// Chooses between the gradient and `start`, parameters for the whole image.
+RansParameters PickRansParameters(const RansParameters& start, const RansSamples& samples);
 
 // The tokens of a tile as lanes code them.
 struct RansTokens {
@@ -37,13 +38,13 @@ struct RansTokens {
 
 // What is left of a tile once it has been modelled.
 struct RansTile : RansTokens {
-  // `samples` are modelled by the plan.
-  RansTile(const RansPlan& plan, const RansSamples& samples);
+  // `samples` are modelled by the parameters.
+  RansTile(const RansParameters& parameters, const RansSamples& samples);
 
   // What a tile of this size takes in memory, about.
   static uint64_t MemoryBytes(uint32_t width_px, uint32_t height_px, uint32_t channels);
 
-  RansPlan plan;
+  RansParameters parameters;
   uint32_t width_px;
   uint32_t height_px;
   uint32_t used_bits;

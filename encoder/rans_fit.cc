@@ -134,10 +134,10 @@ void RansFitter::Merge(const RansFitter& other) {
   }
 }
 
-RansPlan RansFitter::Solve(uint32_t channels, uint32_t sets) const {
-  RansPlan plan{};
+RansParameters RansFitter::Solve(uint32_t channels, uint32_t sets) const {
+  RansParameters parameters{};
   for (uint32_t p = 0; p < channels; ++p) {
-    plan.sets[p] = static_cast<uint8_t>(sets);
+    parameters.sets[p] = static_cast<uint8_t>(sets);
     const RansUnknowns unknowns(GetRansRole(channels, p));
     for (uint32_t set = 0; set < sets; ++set) {
       // Sets of few samples lean on the others.
@@ -151,10 +151,10 @@ RansPlan RansFitter::Solve(uint32_t channels, uint32_t sets) const {
       }
       double solution[kMaxRansTaps];
       SolveRansProducts(products, unknowns.count, 1e-4, 1.0, solution);
-      RoundCoefficients(unknowns, solution, plan.coefficients[p][set]);
+      RoundCoefficients(unknowns, solution, parameters.coefficients[p][set]);
     }
   }
-  return plan;
+  return parameters;
 }
 
 }  // namespace l3

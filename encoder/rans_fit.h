@@ -48,14 +48,14 @@ class RansFitter {
  public:
   explicit RansFitter(const RansSettings& settings) : settings_(settings) {}
 
-  // Samples that no plan has modelled yet, for one set.
+  // Samples that were not modelled yet, for one set.
   void AddBlind(const RansSamples& samples) { Add(samples, 1, true); }
-  // Samples that a plan has modelled, for `sets` sets (1 to kMaxRansSets).
+  // Samples that were modelled, for `sets` sets (1 to kMaxRansSets).
   void AddModelled(const RansSamples& samples, uint32_t sets) { Add(samples, sets, false); }
   void Merge(const RansFitter& other);
 
-  // A plan of as many sets as were added.
-  RansPlan Solve(uint32_t channels, uint32_t sets) const;
+  // Parameters of as many sets as were added.
+  RansParameters Solve(uint32_t channels, uint32_t sets) const;
 
  private:
   void Add(const RansSamples& samples, uint32_t sets, bool blind);

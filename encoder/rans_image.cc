@@ -137,7 +137,7 @@ RansCoder::RansCoder(const ImageInfo& info, const std::vector<ChannelGroup>& gro
       settings_{effort, kGradientWeights[0], {}},
       starts_{} {
   if (is_tiny_image_) {
-    PlanTiny(info, tiles, loader);
+    FindTinyParameters(info, tiles, loader);
     return;
   }
   Workspaces works;
@@ -148,7 +148,7 @@ RansCoder::RansCoder(const ImageInfo& info, const std::vector<ChannelGroup>& gro
     if (KeptBytes(info, groups, tiles) <= kMaxKeptBytes) {
       tiles_.resize(uint64_t{info.tile_count()} * group_count_);
     }
-    Plan(info, tiles, threads, loader, &works, &counts);
+    FindParameters(info, tiles, threads, loader, &works, &counts);
   }
   ChooseModel(info, counts, max_tables);
   for (uint32_t round = 0; round < GetRansRefinement(effort).rounds; ++round) {
@@ -210,30 +210,32 @@ void RansCoder::Probe(const ImageInfo& info, const std::vector<uint32_t>& tiles,
   }
 }
 
-void RansCoder::Plan(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
-                     const TileLoader& loader, Workspaces* works, RansCounts* counts) {
-  plans_.resize(uint64_t{info.tile_count()} * group_count_);
+void RansCoder::FindParameters(const ImageInfo& info, const std::vector<uint32_t>& tiles,
+                               unsigned threads, const TileLoader& loader, Workspaces* works,
+                               RansCounts* counts) {
+  parameters_.resize(uint64_t{info.tile_count()} * group_count_);
   const auto payload_of = [&](uint64_t i) { return PayloadOf(tiles, i); };
   std::mutex mutex;
   VisitTiles(tiles.size() * group_count_, threads, loader, payload_of, works,
              [&](uint32_t payload, RansSamples* samples) {
                RansCounts of_tile;
-               plans_[payload] = PlanRansTile(settings_, samples, &of_tile);
-               if (!tiles_.empty()) tiles_[payload].emplace(plans_[payload], *samples);
+               parameters_[payload] = FindRansParameters(settings_, samples, &of_tile);
+               if (!tiles_.empty()) tiles_[payload].emplace(parameters_[payload], *samples);
                const std::lock_guard<std::mutex> lock(mutex);
                counts->Add(of_tile, count_shift_);
              });
 }
 
-void RansCoder::PlanTiny(const ImageInfo& info, const std::vector<uint32_t>& tiles,
-                         const TileLoader& loader) {
+void RansCoder::FindTinyParameters(const ImageInfo& info, const std::vector<uint32_t>& tiles,
+                                   const TileLoader& loader) {
   const BuiltInModel& built_in = GetBuiltInModel(positions_, info.used_bits);
   std::memcpy(settings_.set_begin, built_in.model.set_begin, sizeof(built_in.model.set_begin));
   symbols_ = &built_in.symbols;
-  plans_.resize(uint64_t{info.tile_count()} * group_count_);
-  tiles_.resize(plans_.size());
-  // Kept for the next image: to make it takes longer than to plan a tiny one. Whole vectors of
-  // samples are modelled; those of 16 bits behind the last would overflow the others' sums.
+  parameters_.resize(uint64_t{info.tile_count()} * group_count_);
+  tiles_.resize(parameters_.size());
+  // Kept for the next image: making it takes longer than the parameters of a tiny one. Whole
+  // vectors of samples are modelled; those of 16 bits behind the last would overflow the others'
+  // sums.
   thread_local std::unique_ptr<Workspace> works[2];
   std::unique_ptr<Workspace>& work = works[info.used_bits > 8];
   if (!work) work = std::make_unique<Workspace>();
@@ -242,8 +244,8 @@ void RansCoder::PlanTiny(const ImageInfo& info, const std::vector<uint32_t>& til
     loader.Load(payload, &work->planes);
     if (IsConstant(work->planes)) continue;
     work->samples.Load(work->planes);
-    plans_[payload] = PlanTinyRansTile(settings_, built_in.costs, &work->samples);
-    tiles_[payload].emplace(plans_[payload], work->samples);
+    parameters_[payload] = FindTinyRansParameters(settings_, built_in.costs, &work->samples);
+    tiles_[payload].emplace(parameters_[payload], work->samples);
   }
 }
 
@@ -266,9 +268,9 @@ void RansCoder::Refine(const std::vector<uint32_t>& tiles, unsigned threads,
         if (IsConstant(work->planes)) return;
         RansSamples* samples = &work->samples;
         samples->Load(work->planes);
-        RansPlan* plan = &plans_[payload];
-        RefineRansTile(settings_, *costs, &state->descent, samples, plan, &state->counts);
-        if (!tiles_.empty()) tiles_[payload].emplace(*plan, *samples);
+        RansParameters* parameters = &parameters_[payload];
+        RefineRansTile(settings_, *costs, &state->descent, samples, parameters, &state->counts);
+        if (!tiles_.empty()) tiles_[payload].emplace(*parameters, *samples);
         const std::lock_guard<std::mutex> lock(mutex);
         counts->Add(state->counts, count_shift_);
       });
@@ -298,15 +300,16 @@ void RansCoder::ChooseModel(const ImageInfo& info, const RansCounts& counts, uin
 
 void RansCoder::AppendPayload(uint32_t payload, const TilePlanes& planes, RansSamples* work,
                               std::vector<uint8_t>* out) const {
-  // A tile that was constant when the plans were made is not kept, but may have changed since.
+  // A tile that was constant when the parameters were made is not kept, but may have changed since.
   if (!tiles_.empty() && tiles_[payload]) {
     return AppendRansPayload(*tiles_[payload], *symbols_, out);
   }
   work->Load(planes);
-  const RansPlan plan =
-      plans_.empty() ? PickRansPlan(starts_[planes.channels - 1], *work) : plans_[payload];
-  work->Model(settings_, plan);
-  AppendRansPayload(RansTile(plan, *work), *symbols_, out);
+  const RansParameters parameters = parameters_.empty()
+                                        ? PickRansParameters(starts_[planes.channels - 1], *work)
+                                        : parameters_[payload];
+  work->Model(settings_, parameters);
+  AppendRansPayload(RansTile(parameters, *work), *symbols_, out);
 }
 
 }  // namespace l3

@@ -1,4 +1,4 @@
-// The rans tiles of an image: a first pass over its tiles finds their plans and
+// The rans tiles of an image: a first pass over its tiles finds their parameters and
 // a model, with which their payloads are written. Layer: encoder.
 #pragma once
 
@@ -46,13 +46,13 @@ class RansCoder {
   // Fits starts_, and chooses the settings, by some of the tiles.
   void Probe(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
              const TileLoader& loader, Workspaces* works, RansCounts* counts);
-  // Plans all tiles and counts their tokens.
-  void Plan(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
-            const TileLoader& loader, Workspaces* works, RansCounts* counts);
-  // Plans all tiles for the built-in model.
-  void PlanTiny(const ImageInfo& info, const std::vector<uint32_t>& tiles,
-                const TileLoader& loader);
-  // Improves the plans by what tokens cost in the model, and counts their tokens.
+  // Finds the parameters of all tiles and counts their tokens.
+  void FindParameters(const ImageInfo& info, const std::vector<uint32_t>& tiles, unsigned threads,
+                      const TileLoader& loader, Workspaces* works, RansCounts* counts);
+  // The same for the built-in model.
+  void FindTinyParameters(const ImageInfo& info, const std::vector<uint32_t>& tiles,
+                          const TileLoader& loader);
+  // Improves the parameters by what tokens cost in the model, and counts their tokens.
   void Refine(const std::vector<uint32_t>& tiles, unsigned threads, const TileLoader& loader,
               Workspaces* works, RansCounts* counts);
   // Of the i-th payload of `tiles`.
@@ -67,8 +67,8 @@ class RansCoder {
   bool has_one_role_;   // no channel is predicted by another
   uint32_t count_shift_;
   RansSettings settings_;
-  RansPlan starts_[kMaxChannels];  // one set, for all groups of 1, 2, ... channels
-  std::vector<RansPlan> plans_;    // of each payload; empty at effort 1
+  RansParameters starts_[kMaxChannels];  // one set, for all groups of 1, 2, ... channels
+  std::vector<RansParameters> parameters_;    // of each payload; empty at effort 1
   // As modelled, but for constant ones; empty at effort 1 and for large images.
   std::vector<std::optional<RansTile>> tiles_;
   RansModel model_;

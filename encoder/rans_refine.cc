@@ -134,14 +134,15 @@ uint32_t RansDescent::Collect(const RansSamples& samples, uint32_t position, uin
 }
 
 void RansDescent::Improve(const RansSettings& settings, const RansSamples& samples,
-                          uint32_t position, uint32_t set, const RansCosts& costs, RansPlan* plan) {
+                          uint32_t position, uint32_t set, const RansCosts& costs,
+                          RansParameters* parameters) {
   const RansRefinement effort = GetRansRefinement(settings.effort);
   const RansKernels& kernels = GetRansKernels();
   const RansUnknowns unknowns(GetRansRole(samples.channels(), position));
   const uint8_t* begin = settings.set_begin[position];
   const uint32_t min_level = set == 0 ? 0 : begin[set - 1];
-  const uint32_t end_level = set + 1 < plan->sets[position] ? begin[set] : kRansLevels;
-  int8_t* coefficients = plan->coefficients[position][set];
+  const uint32_t end_level = set + 1 < parameters->sets[position] ? begin[set] : kRansLevels;
+  int8_t* coefficients = parameters->coefficients[position][set];
   const uint32_t count = Collect(samples, position, min_level, end_level, coefficients);
   if (count == 0) return;
   RansStepRun run = {count,         samples.used_bits(), sum_.data(), value_.data(),
@@ -184,18 +185,18 @@ void RansDescent::Improve(const RansSettings& settings, const RansSamples& sampl
 }
 
 void RefineRansTile(const RansSettings& settings, const RansCosts& costs, RansDescent* descent,
-                    RansSamples* samples, RansPlan* plan, RansCounts* counts) {
+                    RansSamples* samples, RansParameters* parameters, RansCounts* counts) {
   const uint32_t channels = samples->channels();
-  const auto model = [&](const RansPlan& by) {
+  const auto model = [&](const RansParameters& by) {
     samples->Model(settings, by);
     *counts = RansCounts{};
     CountRansTokens(*samples, counts);
     return costs.Of(*counts, channels);
   };
-  const uint64_t best = model(*plan);
-  const uint8_t* sets = plan->sets;
+  const uint64_t best = model(*parameters);
+  const uint8_t* sets = parameters->sets;
   if (std::none_of(sets, sets + channels, [](uint8_t count) { return count > 0; })) return;
-  RansPlan next = *plan;
+  RansParameters next = *parameters;
   for (uint32_t p = 0; p < channels; ++p) {
     for (uint32_t set = 0; set < next.sets[p]; ++set) {
       descent->Improve(settings, *samples, p, set, costs, &next);
@@ -204,9 +205,9 @@ void RefineRansTile(const RansSettings& settings, const RansCosts& costs, RansDe
     if (p + 1 < channels) samples->Model(settings, next);
   }
   if (model(next) < best) {
-    *plan = next;
+    *parameters = next;
   } else {
-    model(*plan);
+    model(*parameters);
   }
 }
 

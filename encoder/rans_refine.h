@@ -28,7 +28,7 @@ class RansDescent {
   // Lowers what the samples cost at their levels: fits the coefficients anew, weighing samples by
   // their residuals, then moves one at a time by 1/64.
   void Improve(const RansSettings& settings, const RansSamples& samples, uint32_t position,
-               uint32_t set, const RansCosts& costs, RansPlan* plan);
+               uint32_t set, const RansCosts& costs, RansParameters* parameters);
 
  private:
   uint32_t Collect(const RansSamples& samples, uint32_t position, uint32_t min_level,
@@ -40,9 +40,9 @@ class RansDescent {
   std::vector<uint8_t> level_;
 };
 
-// Replaces a plan by which `samples` are modelled by one of fewer bits, if it finds one. Leaves
-// samples modelled by it, and counts their tokens.
+// Replaces parameters by which `samples` are modelled by others of fewer bits, if it finds some.
+// Leaves samples modelled by it, and counts their tokens.
 void RefineRansTile(const RansSettings& settings, const RansCosts& costs, RansDescent* descent,
-                    RansSamples* samples, RansPlan* plan, RansCounts* counts);
+                    RansSamples* samples, RansParameters* parameters, RansCounts* counts);
 
 }  // namespace l3

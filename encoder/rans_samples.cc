@@ -107,14 +107,14 @@ RansRun RansSamples::GetRun(uint32_t position, Wave wave) const {
           tap_offset_[position]};
 }
 
-void RansSamples::Model(const RansSettings& settings, const RansPlan& plan) {
+void RansSamples::Model(const RansSettings& settings, const RansParameters& parameters) {
   const RansKernels& kernels = GetRansKernels();
   EnergyWave energies[kMaxChannels][2];
   int32_t coefficients[kMaxChannels][kMaxRansSets][kMaxRansTaps];
   int32_t pairs[kMaxChannels][kMaxRansSets][kMaxRansTaps / 2];
   for (uint32_t p = 0; p < channels_; ++p) {
-    for (uint32_t set = 0; set < plan.sets[p]; ++set) {
-      const int8_t* coefficient = plan.coefficients[p][set];
+    for (uint32_t set = 0; set < parameters.sets[p]; ++set) {
+      const int8_t* coefficient = parameters.coefficients[p][set];
       std::copy_n(coefficient, kMaxRansTaps, coefficients[p][set]);
       for (uint32_t i = 0; i < kMaxRansTaps; i += 2) {
         pairs[p][set][i / 2] = (coefficient[i] & 0xFFFF) | coefficient[i + 1] * 65536;
@@ -128,7 +128,7 @@ void RansSamples::Model(const RansSettings& settings, const RansPlan& plan) {
       EnergyWave& now = energies[p][number % 2];
       EnergyWave& before = energies[p][(number + 1) % 2];
       if (wave.count > 0) {
-        const RansRunModel model = {plan.sets[p],
+        const RansRunModel model = {parameters.sets[p],
                                     coefficients[p],
                                     pairs[p],
                                     settings.set_begin[p],

@@ -22,7 +22,7 @@ struct RansSettings {
 
 // What efforts from 7 on do more.
 struct RansRefinement {
-  uint32_t rounds;  // of models and plans in turn
+  uint32_t rounds;  // of models and parameters, in turn
   uint32_t fits;    // of a tile in a round
   uint32_t sweeps;  // over a set's coefficients in a round
 };
@@ -33,7 +33,7 @@ inline RansRefinement GetRansRefinement(uint32_t effort) {
 }
 
 // How one tile is predicted.
-struct RansPlan {
+struct RansParameters {
   uint8_t sets[kMaxChannels];  // as in RansBody
   int8_t coefficients[kMaxChannels][kMaxRansSets][kMaxRansTaps];
 };
@@ -65,7 +65,7 @@ class RansSamples {
     return {number, first, end > first ? end - first : 0};
   }
 
-  // Row by row of a wave. Folded residuals and levels are those of the plan last modelled.
+  // Row by row of a wave. Folded residuals and levels are those of the parameters last modelled.
   const uint16_t* values(uint32_t position, Wave wave) const {
     return value_.data() + position * places_ + At(wave);
   }
@@ -78,7 +78,7 @@ class RansSamples {
   RansRun GetRun(uint32_t position, Wave wave) const;
 
   // Finds folded residuals and levels.
-  void Model(const RansSettings& settings, const RansPlan& plan);
+  void Model(const RansSettings& settings, const RansParameters& parameters);
 
   // Puts the channel's folded residuals and levels aside, where they stay until it is modelled a
   // second time, and takes back those that were.
