@@ -140,7 +140,7 @@ class Correlations {
   }
 
   double Power(uint32_t channel) const { return power_[channel]; }
-  // Of the difference of two channels.
+  // The power of the difference of two channels.
   double PowerOfDifference(uint32_t a, uint32_t b) const {
     return power_[a] + power_[b] - 2 * (*this)(a, b) * std::sqrt(power_[a] * power_[b]);
   }
@@ -185,7 +185,7 @@ std::vector<Triple> FindTriples(const Correlations& correlation, double max_dete
     std::partial_sort(partners.begin(), end, partners.end(), [&](uint32_t b, uint32_t c) {
       const double of_b = std::abs(correlation(a, b));
       const double of_c = std::abs(correlation(a, c));
-      // Of those that are alike, the next behind `a`: else all would choose the same ones.
+      // Equal ones by their distance from `a`: else all would choose the same channels.
       return of_b != of_c ? of_b > of_c : b - a < c - a;
     });
     for (auto b = partners.begin(); b != end; ++b) {
@@ -285,7 +285,7 @@ void ChooseGreen(const Correlations& correlation, ChannelGroup* group) {
   std::swap(group->channel[1], group->channel[best]);
 }
 
-// As many channels in a group as there may be, in their order.
+// Channels in their order, as many in a group as there may be.
 std::vector<ChannelGroup> GroupsInOrder(uint32_t channels) {
   std::vector<ChannelGroup> groups;
   for (uint32_t first = 0; first < channels; first += kMaxChannels) {

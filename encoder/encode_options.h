@@ -38,7 +38,7 @@ uint64_t MetadataBytes(const EncodeOptions& options);
 // Whether the format can hold such pixels and options. Does not read the pixels.
 bool IsValid(const PixelView& pixels, const EncodeOptions& options);
 
-// What a header says of them, but for tiles and values.
+// The fields of a header that follow from them, without those of tiles and values.
 ImageInfo MakeInfo(const PixelView& pixels, const EncodeOptions& options);
 
 }  // namespace l3

@@ -47,7 +47,7 @@ class ImageEncoder {
 
   const PixelView& pixels_;
   const EncodeOptions& options_;
-  // Of coded tiles.
+  // For EncodeCoded().
   ImageInfo info_{};
   std::vector<ChannelGroup> groups_;
   ValueCoding shifted_;

@@ -17,7 +17,7 @@ inline std::atomic<KernelTarget> highest_kernel_target{KernelTarget::kAvx512};
 }  // namespace l3
 
 #if defined(__x86_64__)
-// GCC alone has to be told to use whole registers.
+// Only GCC needs an option to use whole registers.
 #if defined(__clang__)
 #define L3_WIDE_VECTORS ""
 #else

@@ -15,11 +15,11 @@
 namespace l3 {
 namespace {
 
-// Match tiles have up to this many tables, and rans tiles of the same image as many (kFewRansTables
-// of encoder.cc): a file has 32.
+// The most tables of match tiles. Rans tiles of the same image have as many (kFewRansTables in
+// tile_payloads.cc), and a file has 32.
 constexpr uint32_t kMaxMatchTables = 16;
-// A tile is rejected if over 1 / 2 of its pixels match no neighbour; at effort 1, if over 1 / 4 do,
-// so that photographs are rejected sooner; of images that look like one, if over 1 / 8 do.
+// A tile is rejected if over 1 / 2 of its pixels match no neighbour. At effort 1 it is rejected
+// from 1 / 4 on, so that photographs cost less time, and from 1 / 8 on if the image looks like one.
 constexpr uint32_t kFewMatches = 2;
 constexpr uint32_t kFewMatchesQuickly = 4;
 constexpr uint32_t kFewMatchesOfPhotographs = 8;
@@ -50,9 +50,9 @@ uint64_t KeyOf(const TilePlanes& planes, uint32_t x, uint32_t y) {
   return ((alpha << bits | green) << bits | red) << bits | blue;
 }
 
-// Of hashes: random, so that nobody can choose colours whose hashes are alike. Output does not
-// depend on it. (Multiply-shift: M. Dietzfelbinger and others, A Reliable Randomized Algorithm for
-// the Closest-Pair Problem, 1997.)
+// A random factor of hashes, so that no image can have colours chosen for equal hashes. Output does
+// not depend on it. (Multiply-shift: M. Dietzfelbinger and others, A Reliable Randomized Algorithm
+// for the Closest-Pair Problem, 1997.)
 uint64_t HashFactor() {
   static const uint64_t factor = [] {
     std::random_device random;
@@ -146,7 +146,7 @@ struct RowDifferences {
   uint16_t ne[kMaxPackedTileSide], nw[kMaxPackedTileSide];
 };
 
-// Of the pixels of row y >= 1 that are not at an edge.
+// The same for the pixels of row y >= 1 that are not at an edge.
 void CompareRow(const TilePlanes& planes, uint32_t y, RowDifferences* differ) {
   *differ = RowDifferences{};
   for (uint32_t c = 0; c < planes.channels; ++c) {
@@ -184,7 +184,7 @@ struct Workspace {
 // Not zeroed: that would take longer than a small image.
 std::unique_ptr<Workspace> NewWorkspace() { return std::unique_ptr<Workspace>(new Workspace); }
 
-// Gives each colour of a tile a place. Returns false if there are more of them than fit.
+// Finds a place for each colour of a tile. Returns false if there are more of them than fit.
 bool FindColors(Workspace* work) {
   const TilePlanes& planes = work->planes;
   Plane* colors = &work->colors;
@@ -216,7 +216,7 @@ struct RowTokens {
   uint16_t token[kMaxPackedTileSide];
 };
 
-// Of pixels that are not at an edge, a vector of them at a time.
+// The same for pixels that are not at an edge, a vector of them at a time.
 void FindInnerTokens(const uint16_t* __restrict row, const uint16_t* __restrict above,
                      const uint16_t* __restrict above_2, uint32_t begin, uint32_t end,
                      uint16_t* __restrict context, uint16_t* __restrict token) {
@@ -247,7 +247,7 @@ void FindTokens(const Plane& colors, uint32_t y, RowTokens* tokens) {
   for (uint32_t x = end; x < width; ++x) find_at_edge(x);
 }
 
-// Adds the tokens of neighbours at some places. Most are like the one before.
+// Adds the tokens of neighbours at some places. Most equal the previous token.
 void CountTokens(const RansTokens& tokens, size_t begin, size_t end, uint32_t* counts) {
   while (begin < end) {
     const uint32_t context = tokens.level[begin];

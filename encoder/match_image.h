@@ -11,7 +11,7 @@
 
 namespace l3 {
 
-// A tile as tokens of neighbours, and the colours that are none of theirs.
+// A tile as tokens of neighbours, and the colours that no neighbour has.
 struct MatchTile {
   // `folded` is below kMatchNeighbors, or kMatchNeighbors where another colour comes. Lanes are
   // idle in skipped steps.
@@ -26,8 +26,8 @@ struct MatchTile {
 
 class MatchImage {
  public:
-  // Probes a few tiles. Returns the n of the 1 / n of a tile's pixels that may match no neighbour,
-  // or it is rejected; 0 if all of them are. `info` has the image's used bits.
+  // Probes a few tiles. Returns n: tiles are rejected if more than 1 / n of their pixels match no
+  // neighbour. Returns 0 if all probed tiles are rejected. `info` has the image's used bits.
   static uint32_t Probe(const ImageInfo& info, uint32_t effort, unsigned threads,
                         const TileLoader& loader);
 

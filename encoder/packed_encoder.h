@@ -19,7 +19,7 @@ struct PackedChannelParameters {
   WidthRow delta[kMaxPackedTileSide];
   uint64_t bits;  // of parts 2 to 4
 
-  // Of the residuals of row y.
+  // The widths of the residuals of row y.
   const WidthRow& widths(uint32_t y) const {
     return layout == ChannelLayout::kDelta ? delta[y] : needed[y];
   }

@@ -69,8 +69,8 @@ struct PackedKernels {
   void (*split_pixels)(const uint8_t* pixels, uint32_t channels, uint32_t count, Value mask,
                        Value* const rows[kMaxChannels]);
   bool (*is_constant)(const PackedPlanes<Value>& planes, uint32_t c);
-  // Whether red and blue are cheaper as differences from green, judged by how much they change from
-  // row to row in every fourth line.
+  // Whether red and blue are cheaper as differences from green. An estimate: it compares how much
+  // they change from row to row in every fourth line.
   bool (*prefers_subtract_green)(const PackedPlanes<Value>& planes);
   void (*subtract_green)(PackedPlanes<Value>* planes);
   // Picks the predictor of each row by the sum of the widths its residuals need (the lowest number

@@ -18,8 +18,7 @@ namespace l3 {
 RansParameters FindRansParameters(const RansSettings& settings, RansSamples* samples,
                                   RansCounts* counts);
 
-// The same for an image of few samples, judged by what tokens cost in its model: fits one set,
-// once.
+// The same for an image of few samples, whose model gives the costs of tokens: fits one set, once.
 RansParameters FindTinyRansParameters(const RansSettings& settings, const RansCosts& costs,
                                       RansSamples* samples);
 

@@ -44,7 +44,7 @@ uint64_t KeptBytes(const ImageInfo& info, const std::vector<ChannelGroup>& group
   return bytes;
 }
 
-// By which power of two counts are divided, so that those of all tables add up to 32 bits.
+// The power of two that divides counts, so that those of all tables add up to 32 bits.
 uint32_t CountShift(const ImageInfo& info) {
   const uint64_t samples = uint64_t{info.width_px} * info.height_px * info.channels;
   return BitLength(static_cast<uint32_t>(samples >> 31));
@@ -92,8 +92,8 @@ void VisitTiles(uint64_t count, unsigned threads, const TileLoader& loader,
 
 }  // namespace
 
-// Those that no thread has in hand are kept for the next pass: the pages of new ones would have to
-// be found and cleared again.
+// Keeps those that no thread uses for the next pass: the system would have to find and clear the
+// pages of new ones.
 class RansCoder::Workspaces {
  public:
   struct GiveBack {

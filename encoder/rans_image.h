@@ -15,7 +15,7 @@
 
 namespace l3 {
 
-// Whether an image does with the built-in model: one of its own is seldom smaller, and takes longer
+// Whether an image uses the built-in model: a model of its own is seldom smaller, and takes longer
 // to make than all the rest.
 bool IsTinyImage(const ImageInfo& info, uint32_t effort);
 
@@ -55,7 +55,7 @@ class RansCoder {
   // Improves the parameters by what tokens cost in the model, and counts their tokens.
   void Refine(const std::vector<uint32_t>& tiles, unsigned threads, const TileLoader& loader,
               Workspaces* works, RansCounts* counts);
-  // Of the i-th payload of `tiles`.
+  // The number of the i-th payload of `tiles`.
   uint32_t PayloadOf(const std::vector<uint32_t>& tiles, uint64_t i) const {
     return tiles[i / group_count_] * group_count_ + static_cast<uint32_t>(i % group_count_);
   }

@@ -68,7 +68,7 @@ RansCosts::RansCosts(const RansModel& model, const RansCounts& counts, uint32_t 
         sum += 16 * magnitude * counts.at[p][level][t];
       }
       mean = sum / samples;
-      // As of Student's distribution, whose tails are long.
+      // As for Student's distribution, whose tails are long.
       scale[p].at[level] = static_cast<int32_t>(10 + 2 * mean);
     }
     scale[p].at[kIdleLevel] = 16;

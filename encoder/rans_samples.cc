@@ -43,7 +43,7 @@ void RansSamples::Load(const TilePlanes& tile) {
       const uint16_t left = y == 0 ? base_[p] : row[-static_cast<int32_t>(kMaxPackedTileSide)];
       *Place(p, -1, y) = *Place(p, -2, y) = left;
     }
-    // Each row above the first is the one below it, two places further right.
+    // Each row above the first equals the row below it, two places further right.
     for (int32_t y = -1; y >= -2; --y) {
       for (int32_t x = -2; x < w; ++x) *Place(p, x, y) = x < 2 ? base_[p] : *Place(p, x - 2, y + 1);
       *Place(p, w, y) = *Place(p, w - 1, y);

@@ -92,7 +92,7 @@ std::vector<uint32_t> Merge(std::vector<Cluster>* clusters, uint32_t max_cluster
     }
     order.erase(order.begin() + static_cast<ptrdiff_t>(gone));
     cost.erase(cost.begin() + static_cast<ptrdiff_t>(gone));
-    // Of pairs that are new, or that one more cluster now reaches.
+    // The costs of new pairs, and of pairs that one more cluster now reaches.
     const size_t first = gone < reach ? 0 : gone - reach;
     const size_t kept_first = kept < reach ? 0 : kept - reach;
     for (size_t i = std::min(first, kept_first); i < std::min(order.size(), gone + 1); ++i) {
@@ -229,7 +229,7 @@ RansModel BuildRansModel(const RansCounts& counts, uint32_t channels, const Rans
       const uint32_t* at = counts.at[p][level];
       Cluster cluster{};
       std::copy_n(at, kRansTokens, cluster.counts.begin());
-      // Levels that do not occur are like the one below.
+      // Levels that do not occur are like the level below.
       if (Sum(cluster.counts) == 0) {
         first_of[p][level] = level == 0 ? 0 : first_of[p][level - 1];
         continue;

@@ -145,7 +145,7 @@ ValueCoding FindShiftedValues(const PixelView& pixels, unsigned threads) {
       const SampleBitsSeen seen = ScanRow(row, row_bytes, pixels.sample_type);
       if ((seen.any & ~any) != 0) any |= seen.any;
       if ((seen.magnitude & ~magnitude) != 0) magnitude |= seen.magnitude;
-      // The other bits say nothing new.
+      // The other bits cannot change the result.
       return (any & all.any) == 0 || (magnitude & all.magnitude) == 0;
     });
   });

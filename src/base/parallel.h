@@ -1,4 +1,4 @@
-// Runs independent tasks on a few threads. Layer: base. Knows nothing of images.
+// Runs independent tasks on a few threads. Layer: base. Independent of images.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // What differs between compilers, of hosts and devices, in one place.
-// Layer: base. Knows nothing of images.
+// Layer: base. Independent of images.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 #define L3_HOST_DEVICE
 #endif
 
-// Defined under AddressSanitizer, which GCC and Clang say in their own ways.
+// Defined under AddressSanitizer, for which GCC and Clang have macros of their own.
 #if defined(__SANITIZE_ADDRESS__)
 #define L3_ASAN 1
 #elif defined(__has_feature)
@@ -42,10 +42,10 @@ L3_HOST_DEVICE inline uint32_t LoadU32(const uint8_t* p) {
   return LoadU16(p) | LoadU16(p + 2) << 16;
 }
 
-// `v` itself, a number that was just read from a file and is now judged, then used. The compiler
-// knows nothing of what comes out, so it cannot read the file again for the use, when somebody
-// may have changed it (docs/dev/architecture.md, "Validation"). Costs no instruction. On a device
-// nobody changes what a kernel reads.
+// `v` itself: a number that was just read from a file and is now validated, then used. The result
+// is opaque to the compiler, so it cannot read the file again for the use, when the file may have
+// changed (docs/dev/architecture.md, "Validation"). Costs no instruction. On a device nothing
+// changes what a kernel reads.
 template <typename T>
 L3_HOST_DEVICE inline T ReadOnce(T v) {
 #if !defined(__CUDA_ARCH__)

@@ -7,7 +7,7 @@
 
 namespace l3 {
 
-// Where the payload says which blocks of steps are skipped, and in how many bytes.
+// Where the payload has the bits of skipped blocks of steps, and in how many bytes.
 constexpr uint32_t kMatchSkipsOffset = kTileHeaderBytes + kMatchBodyHeaderBytes;
 L3_HOST_DEVICE constexpr uint32_t MatchSkipBytes(uint32_t steps) {
   constexpr uint32_t kStepsOfWord = 16 * kMatchBlockSteps;
@@ -18,7 +18,7 @@ L3_HOST_DEVICE inline bool IsMatchSkipped(const uint8_t* payload, uint32_t step)
 }
 
 // Reads the parts of a body into those of a rans body that they share. `size` is the
-// payload's, at least 16; `colors` says which numbers there are.
+// payload's, at least 16; `colors` has the numbers that are valid.
 L3_HOST_DEVICE inline Status ParseMatchBody(const uint8_t* payload, uint32_t size,
                                             const ColorTable& colors, uint32_t width,
                                             uint32_t height, RansBody* body) {
@@ -39,7 +39,7 @@ L3_HOST_DEVICE inline uint32_t MatchContext(const RansNeighbors& at) {
          static_cast<uint32_t>(at.ne == at.nne) << 4 | static_cast<uint32_t>(at.nw == at.nww) << 5;
 }
 
-// The number of the colour that `folded` stands for.
+// The number of the colour that `folded` means.
 L3_HOST_DEVICE inline uint32_t MatchedNumber(const RansNeighbors& at, uint32_t folded) {
   const int32_t neighbor[kMatchNeighbors] = {at.w, at.n, at.ne, at.nw};
   return folded < kMatchNeighbors ? static_cast<uint32_t>(neighbor[folded])

@@ -99,7 +99,7 @@ L3_HOST_DEVICE inline Status ReadSparseRow(const uint8_t* payload, uint32_t size
 
   const uint32_t flag_bytes = (groups + 7) / 8;
   if (size - *pos < flag_bytes) return Status::kCorruptTile;
-  uint32_t flags = 0;  // read once: they say how many widths and masks there are
+  uint32_t flags = 0;  // read once: they decide how many widths and masks there are
   for (uint32_t i = 0; i < flag_bytes; ++i) flags |= uint32_t{payload[*pos + i]} << (8 * i);
   flags = ReadOnce(flags & (0xFFFFFFFFu >> (kMaxGroupsPerRow - groups)));
   uint32_t coded_groups = 0;
@@ -129,7 +129,7 @@ L3_HOST_DEVICE inline Status ReadSparseRow(const uint8_t* payload, uint32_t size
   return Status::kOk;
 }
 
-// Folded residuals and the row above give the row. `width` samples each.
+// Makes a row from folded residuals and the row above, `width` samples each.
 L3_HOST_DEVICE inline void ReconstructRow(uint32_t predictor, const uint16_t* above,
                                           const uint16_t* folded, uint32_t width, uint32_t mask,
                                           uint16_t* row) {

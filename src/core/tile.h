@@ -26,7 +26,7 @@ L3_HOST_DEVICE inline ImageOutput OutputOfTile(const ImageInfo& info, const Imag
   return {image.Row(rect.y_px) + uint64_t{rect.x_px} * info.pixel_bytes(), image.row_stride_bytes};
 }
 
-// What became of an image, or of a run of its tiles.
+// The result of an image, or of a run of its tiles.
 struct DecodeResult {
   Status status;
   uint32_t tile;  // the first bad one, if status is not kOk
@@ -46,8 +46,8 @@ struct TilePayload {
   ColorTransform transform;
 };
 
-// Judges the header of a payload; its check is judged apart, as engines share
-// that work between lanes (PayloadCheck).
+// Validates the header of a payload. PayloadCheck validates its bytes, since engines share that
+// work between lanes.
 L3_HOST_DEVICE inline Status ParseTilePayload(const ImageInfo& info, const uint8_t* data,
                                               uint32_t size, TilePayload* tile) {
   const uint8_t coding = ReadOnce(data[4]);
@@ -240,9 +240,8 @@ inline Status DecodeMatchTile(const ImageInfo& info, const SampleMap& map, const
 }
 
 // Decodes tile `tile` of the image from its payload of `size` bytes to `output`, which
-// is the tile's own. Without `rans` a rans or match tile is kCorruptTile: somebody who read that
-// the payload has another coding did not make tables, and it has changed. On an error the output
-// holds unspecified samples.
+// is the tile's own. Without `rans` a rans or match tile is kCorruptTile: the caller read another
+// coding before, so the payload has changed. On an error the output holds unspecified samples.
 inline Status DecodeTile(const ImageInfo& info, const SampleMap& map, const RansTables* rans,
                          uint32_t tile, const uint8_t* payload, uint32_t size,
                          const ImageOutput& output) {

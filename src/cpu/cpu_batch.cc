@@ -11,7 +11,7 @@
 
 namespace l3 {
 
-// Its decoders are made by the first of its tasks, and go with the last: their tables would add up.
+// The first of its tasks makes the decoders, and the last frees them: their tables would add up.
 struct CpuBatch::Image {
   WindowJob job;
   TileSpan span;
@@ -28,7 +28,7 @@ CpuBatch::CpuBatch(const std::vector<WindowJob>& jobs, uint64_t task_pixels, Cpu
     const TileSpan span = TilesOfWindows(info, job.plans, job.plan_count);
     images_[i].job = job;
     images_[i].span = span;
-    // Of all groups. A thin image cuts its tiles.
+    // In all groups. A thin image cuts its tiles.
     const TileRect tile = GetTileRect(info, 0);
     const uint64_t tile_pixels = uint64_t{tile.width_px} * tile.height_px * job.groups->size();
     const uint64_t tiles = std::max<uint64_t>(1, task_pixels / tile_pixels);
@@ -147,7 +147,7 @@ DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t en
         place += count * decoder.tile_bytes();
       }
       result = FirstBad(result, of_groups);
-      // What a bad tile leaves in memory is anything, and so may be the output then.
+      // A bad tile leaves unspecified samples in memory, so the output may hold any.
       for (uint32_t k = 0; k < count && of_groups.status == Status::kOk; ++k) {
         for (const OutputPlan* plan : touching[k]) {
           CheckInterrupt();

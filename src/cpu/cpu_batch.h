@@ -12,7 +12,8 @@
 
 namespace l3 {
 
-// A tile that several windows of a job touch is decoded once. What jobs point at must outlive it.
+// A tile that several windows of a job touch is decoded once. The memory that jobs point at must
+// outlive the batch.
 class CpuBatch {
  public:
   // A task has tiles of some `task_pixels` in all, and at least one tile.
@@ -25,7 +26,7 @@ class CpuBatch {
   int64_t pixels(size_t task) const { return tasks_[task].pixels; }
   void Run(size_t task);
 
-  // What became of each job, once all tasks have run: its first bad tile.
+  // The result of each job, once all tasks have run: its first bad tile.
   std::vector<DecodeResult> Results() const;
 
  private:

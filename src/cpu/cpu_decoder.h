@@ -35,25 +35,25 @@ class CpuDecoder {
 
   const ImageInfo& info() const { return view_.info; }
 
-  // Decodes tiles [begin, end), those behind a bad one too. 16-bit output must
+  // Decodes tiles [begin, end), including those behind a bad tile. 16-bit output must
   // be 2-byte aligned.
   DecodeResult DecodeTiles(uint32_t begin, uint32_t end, const ImageOutput& output) const;
 
   // Decodes the image on up to `threads` threads (0: all the machine has).
   DecodeResult DecodeImage(const ImageOutput& output, unsigned threads) const;
 
-  // Decodes those of the tiles [begin, end) of `span`, counted row by row, that a window of the
-  // `count` plans touches, those behind a bad one too; no other payload is read. A tile is decoded
-  // once, and what it has of each window goes where that plan says. Apart from tiles that leave as
-  // stored, whole and for one window, they take buffers of four tiles, at most 512 KiB each.
+  // Decodes the tiles [begin, end) of `span`, counted row by row, that a window of the `count`
+  // plans touches, including those behind a bad tile. Reads no other payload. A tile is decoded
+  // once, and stored for each plan. A tile that leaves as stored, whole and for one window, goes
+  // straight to the output; others use buffers of four tiles, at most 512 KiB each.
   DecodeResult DecodeWindows(const OutputPlan* plans, size_t count, const TileSpan& span,
                              uint32_t begin, uint32_t end) const;
 
-  // The two halves of that, for who has several groups of channels to store side by side. None is
-  // for images with large tiles. The first decodes up to two tiles of `span` where windows touch
-  // them, each to `tile_bytes()` of memory with kReadableBytes behind the last; meanwhile it has
-  // the share `share` of `shares` of the output's rows fetched into the cache, if `ahead` is not
-  // null. The second stores what groups have of a tile, in outputs of the same shape.
+  // DecodeWindows() in two steps, for images with several channel groups. Not for images with large
+  // tiles. DecodeToMemory() decodes up to two tiles of `span`, each to `tile_bytes()` of memory,
+  // with kReadableBytes behind the last. If `ahead` is not null, it also prefetches the part
+  // `share` of `shares` of the output's rows. StoreParts() stores the groups of a tile, in outputs
+  // of the same shape.
   size_t tile_bytes() const;
   DecodeResult DecodeToMemory(const TileSpan& span, uint32_t begin, uint32_t end, uint8_t* memory,
                               const OutputPlan* ahead, uint32_t share, uint32_t shares,

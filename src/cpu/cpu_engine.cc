@@ -33,7 +33,7 @@ uint32_t PayloadCheckByCore(const uint8_t* payload, uint32_t size) {
 // The core leaves no planes.
 void StoreGroupsByCore(const GroupPart* groups, size_t count, const TileRect& rect) {
   for (const GroupPart* group = groups; group < groups + count; ++group) {
-    const DecodedSamples& samples = group->samples;  // nobody writes through it
+    const DecodedSamples& samples = group->samples;  // StoreRect only reads it
     StoreRect(*group->info, group->plan, rect,
               {const_cast<uint8_t*>(samples.data), samples.row_bytes});
   }

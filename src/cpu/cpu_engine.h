@@ -21,13 +21,13 @@ enum class CpuEngine {
 // Whether this build and this machine can run `engine`.
 bool IsAvailable(CpuEngine engine);
 
-// Each of `count` jobs (0 to kMaxTileJobs) gets what DecodeTile of core/tile.h would give it, but
-// for those whose status is not kOk, which are left alone. Reads nothing outside the payloads.
+// Decodes `count` jobs (0 to kMaxTileJobs) as DecodeTile of core/tile.h does; skips those whose
+// status is not kOk. Reads nothing outside the payloads.
 using DecodeTilesFunction = void(const ImageInfo& info, const SampleMap& map,
                                  const RansTables* rans, TileJob* jobs, uint32_t count);
 // The same for jobs (1 to kMaxTileJobs) of rans tiles, or of match tiles.
 using DecodeModelTilesFunction = void(const RansImage& image, RansTileJob* jobs, uint32_t count);
-// What PayloadCheck of core/check.h gives.
+// The result of PayloadCheck of core/check.h.
 using PayloadCheckFunction = uint32_t(const uint8_t* payload, uint32_t size);
 // Stores the same bits as StoreRect of output/store_pixel.h.
 using StoreRectFunction = void(const ImageInfo& info, const OutputPlan& plan, const TileRect& rect,

@@ -24,7 +24,7 @@ struct DecodedSamples {
   }
 };
 
-// What a group has of a rectangle of the image, and what becomes of it.
+// The samples of a group in a rectangle of the image, and the plan to store them by.
 struct GroupPart {
   const ImageInfo* info;  // of the group
   OutputPlan plan;

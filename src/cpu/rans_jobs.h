@@ -1,4 +1,4 @@
-// What engines that decode rans tiles 32 lanes at a time take. Layer: cpu.
+// The jobs of engines that decode rans tiles 32 lanes at a time. Layer: cpu.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct RansImage {
   const RansTables& tables;
 };
 
-// A tile to decode, and what became of it.
+// A tile to decode, and its result.
 struct RansTileJob {
   TileRect rect;
   TilePayload tile;

@@ -1,5 +1,4 @@
-// What rans_lockstep.inc and match_lockstep.inc need beside vector operations, the same for all
-// instruction sets.
+// The parts of rans_lockstep.inc and match_lockstep.inc that need no vector operations.
 // Layer: cpu.
 #pragma once
 
@@ -45,14 +44,14 @@ class WordReader {
   uint8_t tail_[3 * kStepBytes] = {};
 };
 
-// What one step does in which lanes.
+// The lanes of a step.
 struct StepLanes {
   uint32_t active;
   uint32_t first;  // in the first column
   uint32_t last;   // in the last column
 };
 
-// The steps of a tile, and what its lanes do in the one in hand.
+// The steps of a tile, and the lanes of the current one.
 class StepCounter {
  public:
   explicit StepCounter(const TileRect& rect)
@@ -97,7 +96,7 @@ class StepCounter {
     return x_of_first_ > 2 * (schedule_.lanes - 1) && x_of_first_ + steps <= schedule_.period &&
            step_ + steps < schedule_.steps;
   }
-  // Passes over them.
+  // Skips them.
   void Pass(uint32_t steps) {
     step_ += steps;
     x_of_first_ += steps;
@@ -186,7 +185,7 @@ class LaneRows {
 inline constexpr uint8_t kTapPairs[kMaxRansTaps / 2][2] = {{0, 6}, {1, 4},   {3, 2},   {5, 7},
                                                            {8, 9}, {11, 10}, {12, 13}, {15, 14}};
 
-// What `kBytes` bytes (a pixel) give again and again, as three words in turn.
+// The bytes of a pixel, repeated, as three words in turn.
 template <uint32_t kBytes>
 struct PixelRun {
   explicit PixelRun(uint64_t pixel) {

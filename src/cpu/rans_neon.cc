@@ -1,5 +1,5 @@
 // Rans and match tiles, 32 lanes at a time: the vector operations of NEON for rans_lockstep.inc
-// and match_lockstep.inc, which are the decoders. rans_x86.cc says what each operation does.
+// and match_lockstep.inc, which are the decoders. rans_x86.cc explains each operation.
 // Layer: cpu.
 #include "cpu/cpu_engine.h"
 

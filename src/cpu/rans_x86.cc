@@ -269,9 +269,9 @@ L3_OP Vector ShiftRight16(Vector v) {
 // On bytes.
 L3_OP Vector Excess8(Vector a, Vector b) { return _mm512_subs_epu8(a, b); }
 L3_OP Vector SignOf8(Vector v) { return _mm512_movm_epi8(_mm512_movepi8_mask(v)); }
-// Of pairs of signed 16-bit numbers, the sum of products.
+// The sum of products of pairs of signed 16-bit numbers.
 L3_OP Vector DotPairs(Vector a, Vector b) { return _mm512_madd_epi16(a, b); }
-// Of pairs of unsigned and signed bytes, the sum of products, limited to 16 bits.
+// The sum of products of pairs of unsigned and signed bytes, limited to 16 bits.
 L3_OP Vector DotBytePairs(Vector a, Vector b) { return _mm512_maddubs_epi16(a, b); }
 // Bytes of a table of 16 that Repeat16Bytes loaded.
 L3_OP Vector LookUp16(Vector table, Vector index) { return _mm512_shuffle_epi8(table, index); }
@@ -296,17 +296,17 @@ struct Table64 {
   Vector bytes;
 };
 L3_OP Table64 LoadTable64(const uint8_t* bytes) { return {Load(bytes)}; }
-// What is found stands in both bytes of its lane.
+// The byte that is found fills both bytes of its lane.
 L3_OP void LookUp64(const Table64& table, const Vector* index, Vector* found) {
   const Vector twice = Or(index[0], ShiftLeft16<8>(index[0]));
   found[0] = _mm512_permutexvar_epi8(twice, table.bytes);
 }
 
-// Of 32 bits a lane, the low and the high 16.
+// The low and the high 16 of 32 bits a lane.
 struct Halves {
   Vector low, high;
 };
-// Of 4 even lanes.
+// For 4 even lanes.
 L3_OP __m128i LookUp4(const uint32_t* table, const uint16_t* at) {
   return _mm_setr_epi32(static_cast<int>(table[at[0]]), static_cast<int>(table[at[2]]),
                         static_cast<int>(table[at[4]]), static_cast<int>(table[at[6]]));
@@ -344,14 +344,15 @@ L3_OP Vector Select(Mask mask, Vector yes, Vector no) {
 L3_OP Vector AddWhereEqual(Vector v, uint32_t bits, Vector a, Vector b) {
   return _mm512_mask_add_epi16(v, EqualMask(a, b), v, Fill16(bits));
 }
-// Of unsigned 16-bit numbers, the upper half of the products.
+// The upper half of the products of unsigned 16-bit numbers.
 L3_OP Vector MulHigh16(Vector a, Vector b) { return _mm512_mulhi_epu16(a, b); }
 // Adds 16 bits to 32 bits that lie in two vectors.
 L3_OP void AddTo32(Vector v, Vector* low, Vector* high) {
   *low = Add16(*low, v);
   *high = _mm512_mask_sub_epi16(*high, _mm512_cmplt_epu16_mask(*low, v), *high, Fill16(0xFFFF));
 }
-// Each lane gets what the one before it has; lane 0 gets `first`, a number that is there twice.
+// Each lane gets the value of the lane before it; lane 0 gets `first`, a number that is there
+// twice.
 L3_OP void ShiftLanes(const Vector* v, const uint32_t& first, Vector* shifted) {
   alignas(64) static constexpr uint8_t kBefore[64] = {
       0,  0,  0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19,

@@ -1,5 +1,5 @@
-// The vector operations of NEON for store_stage.inc, which is the store stage; store_x86.cc says
-// what each does. Layer: cpu.
+// The vector operations of NEON for store_stage.inc, which is the store stage; store_x86.cc
+// explains each. Layer: cpu.
 #include "cpu/cpu_engine.h"
 
 #if defined(__aarch64__)
@@ -84,7 +84,7 @@ inline void ConvertFloats(const Floats& v, OutputValueType<kType>* out) {
 
 template <typename Value>
 inline void StoreReversed(const Value* values, Value* out) {
-  // Of each half, then the halves.
+  // Each half, then the halves.
   uint8x16_t v = vld1q_u8(reinterpret_cast<const uint8_t*>(values));
   if constexpr (sizeof(Value) == 1) {
     v = vrev64q_u8(v);

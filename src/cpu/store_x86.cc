@@ -215,7 +215,7 @@ L3_STORE inline Block LoadBlock(const void* values) { return x86::Load(values); 
 L3_STORE inline BlockHalf HalfOf(Block v, uint32_t half) {
   return half == 0 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1);
 }
-// Of each half, values of a and b in turn: of the first ones, of the last ones.
+// In each half, values of a and b in turn: the first ones, the last ones.
 template <uint32_t kBytes>
 L3_STORE inline Block ZipLow(Block a, Block b) {
   if constexpr (kBytes == 1) return _mm256_unpacklo_epi8(a, b);

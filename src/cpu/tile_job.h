@@ -1,4 +1,4 @@
-// What engines that decode some tiles in turn take, and how they share tiles out to the codings.
+// The jobs of engines that decode some tiles in turn, and how codings share them out.
 // Layer: cpu.
 #pragma once
 
@@ -25,7 +25,7 @@ struct RowsAhead {
   }
 };
 
-// A tile to decode, and what became of it.
+// A tile to decode, and its result.
 struct TileJob {
   uint32_t tile;
   const uint8_t* payload;
@@ -41,10 +41,9 @@ struct TileJob {
 
 constexpr uint32_t kMaxTileJobs = 4;
 
-// Each of `count` jobs (0 to kMaxTileJobs) gets what DecodeTile of the core would give it, but for
-// those whose status is not kOk, which are left alone. The parts of an engine: `kPayloadCheck`;
-// `kDecodeModelTiles` for rans or match tiles, all of its jobs of one coding; `kDecodeSimpleTile`
-// for the other codings; and `kDecodePlanes` for packed tiles that may leave as planes.
+// DecodeTilesFunction from the parts of an engine: `kDecodeModelTiles` for rans or match tiles, all
+// of its jobs of one coding; `kDecodeSimpleTile` for the other codings; and `kDecodePlanes` for
+// packed tiles that may leave as planes.
 template <auto kPayloadCheck, auto kDecodeSimpleTile, auto kDecodeModelTiles,
           auto kDecodePlanes = nullptr>
 void DecodeTilesBy(const ImageInfo& info, const SampleMap& map, const RansTables* rans,

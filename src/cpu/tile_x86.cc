@@ -61,7 +61,7 @@ class PayloadReader {
   }
 
  private:
-  // Of a sparse row: flags, widths, masks and fields; then slack.
+  // For a sparse row: flags, widths, masks and fields; then slack.
   static constexpr uint32_t kReadableBytes = kMaxGroupsPerRow / 8 + kMaxGroupsPerRow / 2 +
                                              kMaxGroupsPerRow + 2 * kMaxPackedTileSide +
                                              kUnpackSlackBytes;

@@ -61,7 +61,7 @@ struct ByteLanes {
   L3_AVX2 static __m256i SpreadLast(__m256i v) {
     return _mm256_shuffle_epi8(v, _mm256_set1_epi8(15));
   }
-  // Of each half, lanes of a and b in turn: the first ones, the last ones.
+  // In each half, lanes of a and b in turn: the first ones, the last ones.
   L3_AVX2 static __m256i ZipLow(__m256i a, __m256i b) { return _mm256_unpacklo_epi8(a, b); }
   L3_AVX2 static __m256i ZipHigh(__m256i a, __m256i b) { return _mm256_unpackhi_epi8(a, b); }
   // The same for pairs of lanes.

@@ -1,5 +1,5 @@
 // Groups of packed rows, from bit fields to folded residuals (format.md 5.3).
-// Layer: cpu, x86-64 only. Knows nothing of predictors.
+// Layer: cpu, x86-64 only. Independent of predictors.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ constexpr uint8_t kZero = 0x80;  // what a shuffle takes for "0 here"
 struct UnpackTables {
   NarrowUnpack narrow[kMaxNarrow + 1];
   WideUnpack wide[17];
-  // Of a sparse group's mask: for each residual which field it is, or kZero.
+  // By a sparse group's mask: for each residual which field it is, or kZero.
   uint8_t field_of[256][kGroupSize];
 };
 

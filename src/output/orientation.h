@@ -24,7 +24,7 @@ struct Size {
   int64_t width_px, height_px;
 };
 
-// Of the image as it is shown.
+// In the image as it is shown.
 Size ShownSize(const ImageInfo& info, const Orientation& orientation);
 
 // What an EXIF block (from its TIFF header on) asks for. An absent, damaged or silent one

@@ -42,7 +42,7 @@ struct SliceBound {
 
 // `start` (absent: the image's begin) up to `end`, or `shape` long; with neither, up to the
 // image's end. DALI multiplies its named shares in float and its positional ones in double:
-// `positional` says which. False if a number is none or out of range, or the end lies
+// `positional` selects which. False if a number is none or out of range, or the end lies
 // before the start.
 bool SliceExtent(int64_t image_px, const SliceBound& start, const SliceBound& end,
                  const SliceBound& shape, bool positional, Extent* extent);

@@ -333,7 +333,7 @@ Misfit PlanImage(const DecodeRequest& request, const ImageInfo& info, TensorPlan
   const Misfit misfit = IsWide(request, info) ? PlanChannels(request, info, std::move(values), plan)
                                               : PlanColors(request, info, values, &plan->output);
   if (misfit != Misfit::kNone) return misfit;
-  // What is normalized has other values than the file.
+  // Normalized samples have other values than the file.
   const bool keeps_values = !request.normalization || request.normalization->subtract.empty();
   const bool is_clear = !keeps_values || AllowsType(info, type, request.fills_range);
   return is_clear ? Misfit::kNone : Misfit::kType;

@@ -89,8 +89,8 @@ int32_t FindMissing(const ImageInfo& info, const ChosenChannels& chosen);
 // The name of a type in NumPy and PyTorch.
 const char* TypeName(OutputType type);
 
-// Whether it is clear what becomes of samples in `type`. It is not if labels may not fit, or signed
-// samples an integer type, and there is no `fills_range`.
+// Whether the conversion of samples to `type` is unambiguous. It is not if labels may not fit, or
+// signed samples an integer type, and there is no `fills_range`.
 bool AllowsType(const ImageInfo& info, OutputType type, std::optional<bool> fills_range);
 // If not, the second half of an error, behind the file's name. It calls the type `name`, if that is
 // given. Else empty.

@@ -30,7 +30,7 @@ L3_HOST_DEVICE inline float Add(float a, float b) {
 #endif
 }
 
-// What a plan says of one channel of the output.
+// The part of a plan for one channel of the output.
 struct ChannelPlan {
   PixelOp op;
   uint8_t source[3];  // the first alone, but for kMix

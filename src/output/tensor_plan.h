@@ -31,7 +31,7 @@ using Strides = std::array<int64_t, 3>;
 // An OutputPlan before its tensor has memory.
 struct TensorPlan {
   OutputPlan output;     // `data` is not set
-  // Not null: `output` says nothing of channels, but what all have in common (window_job.h).
+  // Not null: `output` has only what all channels have in common (window_job.h).
   std::shared_ptr<const WideChannels> wide;
   int64_t origin_bytes;  // from the tensor's begin to `data`
   std::array<int64_t, 3> shape;

@@ -30,7 +30,7 @@ struct GroupOutput {
   ImageView ViewOf(const ImageView& image) const {
     return ViewOfGroup(image, {group_channels, {}}, number);
   }
-  // What becomes of the group, from a plan of what all groups of a window have in common.
+  // The plan of the group, from a plan of what all groups of a window have in common.
   OutputPlan PlanOf(const OutputPlan& window) const {
     OutputPlan plan = window;
     plan.channels = channels;
@@ -53,7 +53,7 @@ struct WindowJob {
   const std::vector<GroupOutput>* groups;  // one or more
   const OutputPlan* plans;
   size_t plan_count;
-  // Of GPUs alone. Not null: the payloads are there, in device memory, and `view` is the cached
+  // For GPUs only. Not null: the payloads are there, in device memory, and `view` is the cached
   // one.
   const CachedImage* cached = nullptr;
   // Not null: the cache shall keep the image, of one group, under this name; all payloads go up.
