@@ -247,7 +247,7 @@ def run_batches(pipe: Any, enough: Callable[[int], bool]) -> int:
 
     Returns:
         How many batches were computed. Like `Pipeline.run`, it keeps as many in flight as DALI
-        prefetches; unlike it, it leaves none behind for whoever is measured next.
+        prefetches; unlike it, it leaves none behind for the next measurement.
     """
     batches = 0
 

@@ -54,13 +54,13 @@ def _judge_skip(report: Report) -> Report:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Judges the skips of tests."""
+    """Decides whether a skip of a test is allowed."""
     return _judge_skip((yield))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Judges the skips of whole files."""
+    """Decides whether a skip of a whole file is allowed."""
     return _judge_skip((yield))
 
 

@@ -23,7 +23,7 @@ PHRASES = {
     r"without a word|in silence": "silently",
     r"(is|are|was|were|been|being|unless|not) told|(told|tells?|telling) of": "reported, named",
     r"pass(ed|es|ing) over": "skipped, ignored",
-    r"judge[sd]?(?!\()|judging": "validate, check, decide",
+    r"judge[sd]?(?!\(|\nfrom )|judging": "validate, check, decide",
     r"nobody|no-?one": "no user, no caller, never",
     r"somebody|whoever": "the caller, the user, a program",
     r"earn(s|ed)?": "name the condition",

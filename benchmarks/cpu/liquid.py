@@ -118,7 +118,7 @@ def liquid(
 
     A regime is a data set (PNG: photographs, screenshots and masks; JPEG: photographs), a disk rate
     and a number of cores. In each, every single format and the plan take turns, round after round.
-    A turn is a DALI pipeline of its own on the CPU that decodes whole passes over the set and
+    A turn is a DALI pipeline of its own on the CPU that decodes the whole set several times and
     crops, after one that warms it up; the order of images is the same for all. Files stay in the
     page cache and readers wait for a token bucket, which stands for the disk. They read 4 files at
     a time, by threads of the same process: what reading costs the cores counts.

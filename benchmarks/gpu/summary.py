@@ -26,9 +26,9 @@ from benchmarks.gpu.verdict import (
     Target,
     Verdict,
     at_most_threads,
+    compare,
     device_points,
     image_name,
-    judge,
     kernel_targets,
     pipeline_numbers,
     pipeline_points,
@@ -53,7 +53,7 @@ class Ceilings:
         return 2 * self.device_copy / (1 + 1 / ratio)
 
     def upload_bound(self, ratio: float) -> float:
-        """GB/s of pixels, if the input passes over PCIe."""
+        """GB/s of pixels, if the input comes by PCIe."""
         return self.host_to_device * ratio
 
 
@@ -335,8 +335,8 @@ def summarise(folder: Path) -> Summary | None:
     ]
     pipelines = [pipeline_numbers(row, upload) for row in whole_images]
     as_stored = [row for row in kernels["rows"] if NORMALIZED not in row["codec"]]
-    verdicts = judge(device_points(peers), device_points(as_stored))
-    verdicts += judge(*pipeline_points(pipelines))
+    verdicts = compare(device_points(peers), device_points(as_stored))
+    verdicts += compare(*pipeline_points(pipelines))
     summary = Summary(
         host=host,
         targets=kernel_targets(kernels["rows"]) + pipeline_targets(pipelines),

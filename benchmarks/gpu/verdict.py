@@ -114,7 +114,7 @@ def kernel_targets(rows: list[Row]) -> list[Target]:
 def pipeline_numbers(row: Row, upload_gb_s: float | None) -> Row:
     """What follows from a row of pipeline.py; `upload_gb_s` is that of a copy to the device.
 
-    A share of the upload is told of formats whose files go up as they are.
+    A share of the upload is reported for formats whose files are uploaded as they are.
     """
     encoded = row["images_per_s"] * row["encoded_bytes"] / 1e9
     goes_up = row["format"].startswith(("L3", "raw")) and not row["format"].endswith("cached")
@@ -187,7 +187,7 @@ def pipeline_points(numbers: list[Row]) -> tuple[list[Point], list[Point]]:
     return [point for point in points if point not in l3], l3
 
 
-def judge(peers: Iterable[Point], l3: list[Point]) -> list[Verdict]:
+def compare(peers: Iterable[Point], l3: list[Point]) -> list[Verdict]:
     """L3 is ahead of a peer if one of its rows is at least as dense, and faster."""
     verdicts = []
     for peer in peers:

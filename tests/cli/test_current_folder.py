@@ -1,4 +1,4 @@
-"""Nothing that `l3` starts runs Python files of the current folder: a stranger's may lie there."""
+"""Nothing that `l3` starts runs Python files of the current folder: it may hold untrusted ones."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_two_pipelines_share_a_cache(tmp_path: Path, device: str) -> None:
 
 
 def test_files_that_the_reader_skips(tmp_path: Path, device: str) -> None:
-    """Nobody reads a cached file: it may be garbage by then. Without a GPU nothing is cached."""
+    """Cached files are not read: they may be garbage by then. Without a GPU nothing is cached."""
     images = _write_images(tmp_path)
     pipe = _pipeline(tmp_path, device, skip=True, cache_size=64)
     for epoch in range(2 * EPOCHS):

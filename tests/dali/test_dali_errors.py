@@ -496,7 +496,7 @@ def test_max_pixels_in_range(device: str, pair: Pair, pixels: int) -> None:
 
 
 def test_damaged_files_earn_no_more_than_sound_ones(device: str) -> None:
-    """A whole index of a file cut short: believed only if a sound file could be as small."""
+    """A whole index of a file cut short: accepted only if a valid file could be as small."""
     columns, rows = 16, 15
     stream = Stream(
         width=256 * columns, height=256 * rows, tile_width_log2=8, tile_height_log2=8,

@@ -49,7 +49,7 @@ def test_killed_before_each_change(tmp_path: Path, options: list[str]) -> None:
     (source / "below").mkdir(parents=True)
     for i, name in enumerate(["changed", "gone", "renamed", "other", "below/gone"]):
         (source / f"{name}.png").write_bytes(png(i))
-    (source / "mended.png").write_bytes(png(6)[:50])
+    (source / "repaired.png").write_bytes(png(6)[:50])
     (source / "note.txt").write_text("a note")
     write_tar(source / "changed.tar", samples(3))
     write_tar(source / "gone.tar", samples(2))
@@ -60,7 +60,7 @@ def test_killed_before_each_change(tmp_path: Path, options: list[str]) -> None:
     (source / "changed.png").write_bytes(png(7))
     (source / "renamed.png").rename(source / "renamed.PNG")
     (source / "other.ppm").write_bytes(b"P6 1 1 255\n123")
-    (source / "mended.png").write_bytes(png(6))
+    (source / "repaired.png").write_bytes(png(6))
     write_tar(source / "changed.tar", samples(4))
 
     options = ["--remove-gone", *options]
@@ -68,7 +68,7 @@ def test_killed_before_each_change(tmp_path: Path, options: list[str]) -> None:
     killed = [*(tmp_path / "killed").iterdir()]
     assert len(killed) > 25
     whole = tmp_path / "killed" / str(len(killed))  # which nothing has killed
-    names = {"changed.l3", "renamed.l3", "other.l3", "mended.l3", "note.txt"}
+    names = {"changed.l3", "renamed.l3", "other.l3", "repaired.l3", "note.txt"}
     assert files_below(whole) == names | {"changed.tar", "changed.idx"}
     assert not (whole / "below").exists()
     for dest in killed:

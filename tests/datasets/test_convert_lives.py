@@ -107,7 +107,7 @@ def test_nothing_is_missing_at_exit_code_0(
         if bucket.failing(lot.choice([0, 0.05]), verify) == 0:
             assert not missing()
     capsys.readouterr()
-    for _ in range(3):  # Files without a row stay: who reads their names removes them.
+    for _ in range(3):  # Files without a row stay: users can remove them by name.
         codes = convert(source, DEST, "-q", "--remove-gone"), verify()
         told = capsys.readouterr().err
         for name in [name for name in bucket.files() if name in told and "l3-" not in name]:

@@ -1,4 +1,4 @@
-"""Bytes of a fixed set of images, so that nobody changes density without saying so.
+"""Bytes of a fixed set of images, so that each change of density is listed.
 
     python tests/encoder/size_ledger.py [--check]
 

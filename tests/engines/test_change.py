@@ -124,7 +124,7 @@ def test_index(engine: str, entry: bytes) -> None:
 @engine_matrix
 @present
 def test_coding(engine: str, coding: int) -> None:
-    """All tiles get another coding: a rans tile may come where nobody has made tables."""
+    """All tiles get another coding: a rans tile may come without tables."""
     for name in ("all_features", "chunks", "rans_3_channels_8_bits"):
         data = golden(name)
         changed = data

@@ -111,7 +111,7 @@ def test_channels_that_are_alike_come_together() -> None:
 
 
 def test_neighbors_come_together_where_all_are_alike() -> None:
-    """Whoever reads three channels side by side reads one group, or two."""
+    """Three neighbouring channels are in one group, or two."""
     kinds = bands(100, 90, 14)
     alike = kinds[..., :1] + np.random.default_rng(2).integers(0, 9, (100, 90, 14))
     groups = l3dali.info(l3dali.encode(alike.astype(np.uint16))).groups
@@ -297,7 +297,7 @@ def test_a_forged_header_takes_no_memory() -> None:
 
 
 def test_4096_channels_of_many_pixels_are_refused() -> None:
-    """A sound file of 1.3 MB: 2^28 pixels pass, times 1024 they do not."""
+    """A valid file of 1.3 MB: 2^28 pixels pass, times 1024 they do not."""
     stream = build.Stream(4096, 4096, 4096, tile_width_log2=8, tile_height_log2=8)
     stream.chunks = [build.groups_chunk([list(range(c, c + 4)) for c in range(0, 4096, 4)])]
     stream.payloads = [build.constant_tile([1, 2, 3, 4])] * (256 * 1024)

@@ -2,7 +2,7 @@
 
 `rules_of` cuts the document into rules: every clause of a validity rule (**V**), and every other
 paragraph, row of a table, item of a list and formula of its sections 2 to 6. `RULES` says which
-files show a rule, or why none does. Whoever changes the document changes this table.
+files show a rule, or why none does. A change of the document changes this table.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class NoFile:
 
 INTERFACES = NoFile("is said by interfaces, of no stream")
 LEADS = NoFile("leads over to the rules behind it")
-PEOPLE = NoFile("is for people and writers; no decoder judges it")
+PEOPLE = NoFile("is for people and writers; no decoder checks it")
 EXPLAINS = NoFile("follows from other rules")
 
 # By section: a part of a rule's text that no other rule there has, and patterns of the names of

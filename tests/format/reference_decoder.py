@@ -1,7 +1,7 @@
 """A decoder of L3 images in NumPy, written from docs/format.md alone and in its order.
 
 It is the second reading of the specification: slow enough to be plain, and the
-judge of every engine. It must not import or mirror the C++ sources.
+reference of every engine. It must not import or mirror the C++ sources.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def decode(data: bytes) -> tuple[Samples, ParsedImage]:
 
 
 def parse(data: bytes) -> ParsedImage:
-    """Validates everything that is judged before a tile is decoded."""
+    """Validates everything that comes before a tile is decoded."""
     header = parse_header(data)
 
     # format.md 4, stages 1 to 3
@@ -323,7 +323,7 @@ class _ChunkReader:
         raise FormatError("kCorruptHeader", f"a number has more than {max_bytes} bytes")
 
     def require_end(self) -> None:
-        """Judges that nothing is left."""
+        """Checks that nothing is left."""
         _require(self.position == len(self.data), "kCorruptHeader", "bytes follow a chunk's data")
 
 

@@ -143,7 +143,7 @@ def test_what_a_decoder_leaves_behind_is_ended(few: Path, tmp_path: Path) -> Non
 
 
 def is_running(pid: str) -> bool:
-    """Not if it is dead and nobody has asked yet."""
+    """Not if it is dead and not yet waited for."""
     stat = Path(f"/proc/{pid}/stat")
     return stat.exists() and stat.read_text().rsplit(")")[-1].split()[0] != "Z"
 

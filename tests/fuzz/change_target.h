@@ -19,7 +19,7 @@ struct FilePart {
   size_t begin, bytes;
 };
 
-// The part that an edit shall hit: one of those that decoders read again once they were judged, or
+// The part that an edit shall hit: one of those that decoders read again after validation, or
 // the whole file.
 inline FilePart ChoosePart(const uint8_t* data, size_t size, std::mt19937_64* random) {
   ImageView view;

@@ -34,7 +34,7 @@ struct Limits {
 };
 inline Limits limits;
 
-// Whether an image was not judged, since it is too large.
+// Whether an image was left out, since it is too large.
 inline bool is_left_out = false;
 
 inline bool IsWithinLimits(uint64_t image_bytes) {

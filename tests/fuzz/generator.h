@@ -1,4 +1,4 @@
-// Any valid file, written by the letter of docs/format.md and by nothing of the product's encoder:
+// Any valid file, written by the rules of docs/format.md and by nothing of the product's encoder:
 // choices decide header, chunks, the coding of each tile and every field of it. It knows what the
 // file must decode to, so it is also a third reading of the format.
 #pragma once
@@ -159,7 +159,7 @@ inline Bytes ToFile(const Parts& parts) {
 }
 
 // Takes a file apart, as far as it can be: what the index gives no place is missing. Returns
-// false if header or index say nothing that makes sense.
+// false if header or index make no sense.
 inline bool FromFile(const uint8_t* data, size_t size, Parts* parts) {
   if (size < kHeaderBytes) return false;
   Bytes header(data, data + kHeaderBytes);
@@ -238,7 +238,7 @@ class BitWriter {
       used_ = (used_ + 1) % 8;
     }
   }
-  // Fills up the last byte with bits that nobody judges.
+  // Fills up the last byte with bits that are not validated.
   void Align(Dice* dice, bool any) {
     while (used_ != 0) Put(any ? dice->Below(2) : 0, 1);
   }

@@ -160,7 +160,7 @@ inline bool FitPayloads(Parts* parts, Dice* dice) {
   return true;
 }
 
-// A field of the header. Sizes stay such that somebody can decode them.
+// A field of the header. Sizes stay small enough to decode.
 inline bool MutateHeader(Parts* parts, Dice* dice) {
   ImageInfo& info = parts->info;
   const auto any = [dice](uint32_t low, uint32_t high) {

@@ -11,7 +11,7 @@
 
 namespace l3::fuzz {
 
-// Executions whose image was too large to be judged.
+// Executions whose image was too large to be checked.
 inline uint64_t left_out = 0;
 
 // Small images, emulated lanes for one input in 256, and for one in 4 what is checked beside
@@ -24,7 +24,7 @@ inline void LowerLimits() {
 }
 
 // Ends the process if `check` finds something wrong with an input.
-inline void Judge(std::string (*check)(const uint8_t* data, size_t size), const uint8_t* data,
+inline void Check(std::string (*check)(const uint8_t* data, size_t size), const uint8_t* data,
                   size_t size) {
   is_left_out = false;
   const std::string error = check(data, size);
@@ -45,6 +45,6 @@ inline void Judge(std::string (*check)(const uint8_t* data, size_t size), const 
   }                                                                         \
   extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);  \
   extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) { \
-    l3::fuzz::Judge(l3::fuzz::check, data, size);                           \
+    l3::fuzz::Check(l3::fuzz::check, data, size);                           \
     return 0;                                                               \
   }

@@ -326,7 +326,7 @@ def test_pages_with_wrong_checksums(
 def test_rows_that_pyarrow_does_not_reach(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """At a page of a kind that it does not know, pyarrow ended silently."""
+    """At a page of an unknown kind, pyarrow ended silently."""
     (tmp_path / "s").mkdir()
     path = tmp_path / "s" / "a.parquet"
     table = pa.table({"image": [png()] * 4, "label": range(4)})

@@ -229,7 +229,7 @@ def test_a_connection_closed_in_the_middle(server: Server, tmp_path: Path, times
 
 @pytest.mark.parametrize("kind", ["500", "short", "replaced"])
 def test_a_bucket_that_lies(server: Server, tmp_path: Path, kind: str) -> None:
-    """Answers that fail for ever, answers that are too short, an object replaced amid its reading.
+    """Answers that always fail, answers that are too short, an object replaced during its reading.
 
     What comes of it is the object's pixels, or a failure that names the object.
     """

@@ -1,4 +1,4 @@
-"""The faces of other libraries on files that nobody vouches for: an error, or the right pixels."""
+"""The faces of other libraries on untrusted files: an error, or the right pixels."""
 
 from __future__ import annotations
 

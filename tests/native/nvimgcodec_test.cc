@@ -583,7 +583,7 @@ nvimgcodecImageInfo_t ParsedOrPlain(const Framework& framework, CodeStream& stre
   return info;
 }
 
-// Where damage shows, what else was written says nothing.
+// Where damage shows, other output is not compared.
 Result Settle(Processed can_decode, Processed decoded, Data buffer) {
   if (decoded != kSuccess) buffer.clear();
   return {can_decode, decoded, std::move(buffer)};
@@ -939,7 +939,7 @@ void MemoryOfTheFramework() {
   const std::vector<Result> want = DecodeOnCpu(framework, items);
   {
     const Decoder decoder(framework.gpu(), execution);
-    // Decoders copy what they are told.
+    // Decoders copy their arguments.
     device = {};
     pinned = {};
     device_pool.is_empty = true;
@@ -1011,7 +1011,7 @@ void ColorsThatL3DoesNotHave() {
   for (const auto sampling : {NVIMGCODEC_SAMPLING_422, NVIMGCODEC_SAMPLING_420}) {
     Image image;
     Describe(parsed, {}, &image, &stream);
-    image.info.chroma_subsampling = sampling;  // says nothing where no chroma is asked for
+    image.info.chroma_subsampling = sampling;  // unused without chroma
     CHECK(cpu.CanDecode(image, stream) == kSuccess);
   }
 }
@@ -1474,7 +1474,7 @@ void RunMutants(uint32_t count, uint32_t seed, const std::vector<std::string>& p
       if (begin + i >= files.size()) Mutate(&random, &items.back().file);
       if (random() % 2 == 0) items.back().ask = RandomAsk(&random, true);
     }
-    // Buffers are allocated by what parsers say, so what they say has to be earned.
+    // Buffers are allocated by sizes of parsers, so files must be long enough for them.
     const auto is_huge = [&](const Item& item) {
       CodeStream stream(item.file);
       const auto parsed = Parse(framework, stream);

@@ -7,7 +7,7 @@
 //   l3_replay --change N [--seed S] PATH...  decode files while they change, N times
 //   l3_replay --encode N [--seed S]          encode and decode N random images
 //   l3_replay --encode-change N [--seed S]   encode N random images while they change
-//   l3_replay --build N [--seed S]           build N files by the letter of the format, decode them
+//   l3_replay --build N [--seed S]           build N files by the rules of the format, decode them
 //   l3_replay --corpus PATH                  run PATH/<fuzz target>/* as that target would
 //
 // With --emulated-share N, emulated lanes decode one input in N. A file whose name begins with that

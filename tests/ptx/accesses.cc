@@ -45,7 +45,7 @@ class Machine::Access {
     space = place.space;
     const uint64_t address = place.address;
     if (address % bytes != 0) {
-      machine->Stop(in, "an address that is no multiple of " + std::to_string(bytes) + ", " +
+      machine->Stop(in, "an address that is not a multiple of " + std::to_string(bytes) + ", " +
                             Hex(address) + ", " + machine->Who(*warp, lane));
     }
     if (space == Space::kShared) {
@@ -155,7 +155,7 @@ void Machine::RunAtomic(Warp* warp, const Instruction& in, uint32_t mask) {
   });
 }
 
-// Whether what somebody did is done and seen when this lane goes on.
+// Whether an access of another lane is done and visible when this lane goes on.
 bool Machine::IsOrdered(const Warp& warp, uint32_t lane, Stamp before) {
   if (before.is_nobody()) return true;
   if (before.launch() != launch_.number) return true;  // its stream has waited
@@ -169,7 +169,7 @@ bool Machine::IsOrdered(const Warp& warp, uint32_t lane, Stamp before) {
   return before.reach() == Stamp::kThread && thread % kLanes == lane;
 }
 
-// Who has read a byte, after one more has.
+// The readers of a byte, with one more.
 Stamp Machine::Merged(const Warp& warp, Stamp before, Stamp mine) const {
   const bool mark = before.mark() || mine.mark();
   const auto stamp = [&](Stamp::Reach reach, uint32_t epoch) {

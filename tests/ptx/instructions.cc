@@ -56,7 +56,7 @@ uint32_t Parser::TakePredicateSource() {
   return slot;
 }
 
-// Of a vector: a register, which may be wider than the type; or _, which takes what nobody wants.
+// Of a vector: a register, which may be wider than the type; or _, which drops the value.
 uint32_t Parser::TakeElement(uint32_t bits, bool is_source, bool* wide) {
   if (!is_source && TakeIf("_")) {
     *wide = bits == 64;

@@ -140,7 +140,7 @@ void Machine::RunWarp(Warp* warp) {
         if (lines.find(line) == std::string::npos) lines += line;
       });
       const auto lane = static_cast<uint32_t>(__builtin_ctz(on));
-      Stop(code_->code[warp->at[lane]], "lanes wait for each other for ever, " + Who(*warp, lane) +
+      Stop(code_->code[warp->at[lane]], "lanes wait for each other endlessly, " + Who(*warp, lane) +
                                             " and others at lines" + lines);
     }
     RunGroup(warp, ChooseLanes(*warp));

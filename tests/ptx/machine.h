@@ -40,7 +40,7 @@ class Machine {
   ~Machine();
 
   // Runs to the end. Throws a Fault if it cannot go on: an access out of bounds, lanes that wait
-  // for each other for ever.
+  // for each other endlessly.
   void Run(const Launch& launch);
 
  private:

@@ -13,7 +13,7 @@
 namespace l3::ptx {
 
 // Who touched a byte: a launch, a thread of it and that thread's count of barriers.
-// 0 is nobody.
+// 0 is none.
 class Stamp {
  public:
   enum Reach : uint32_t { kThread, kWarp, kBlock, kGrid };  // how many have touched it

@@ -1,4 +1,4 @@
-// Reads PTX as nvcc writes it. What it does not know it names and stops: nothing is guessed.
+// Reads PTX as nvcc writes it. It stops at unknown text and names it: nothing is guessed.
 #include "ptx/parser.h"
 
 #include <algorithm>

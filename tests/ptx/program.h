@@ -1,5 +1,5 @@
 // A PTX module as the parser leaves it: kernels whose operands are numbered slots of a warp.
-// Knows nothing of memory, of scheduling or of how PTX is written.
+// Independent of memory, of scheduling or of how PTX is written.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ constexpr uint32_t kLanes = 32;
 constexpr uint32_t kAllLanes = ~0u;
 constexpr uint32_t kNoSlot = ~0u;
 
-// Where shared memory begins in its own address space: an address of 0 is nobody's.
+// Where shared memory begins in its own address space: an address of 0 is invalid.
 constexpr uint32_t kSharedBase = 1024;
 // Where generic addresses show shared and local memory. No host address is that high.
 constexpr uint64_t kSharedWindow = uint64_t{1} << 62;

@@ -146,7 +146,7 @@ void Runtime::LoadFiles() {
   }
 }
 
-// What a unit of the program was compiled to, which is there as text if nvcc was told
+// What a unit of the program was compiled to, which is there as text if nvcc ran with
 // --no-compress. Null: there is no such unit.
 const Module* Runtime::LoadUnit(size_t number) {
   if (number == 0 || number > units_.size()) return nullptr;

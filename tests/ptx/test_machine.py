@@ -66,7 +66,7 @@ BAD_BODIES = {
     "ld.global.u64 %r1, [%in];": "ld.global.u64: %r1 has 32 bits",
     "@%r1 bra there;": "there is no predicate %r1",
     "bra nowhere;": "bra: there is no label nowhere",
-    "call.uni nobody, (in);": "call",
+    "call.uni nothing, (in);": "call",
     "bar.sync 1;": "bar.sync: barriers but 0 are not known",
     "bar.sync 0, 64;": "bar.sync: barriers of some threads are not known",
     "mov.u32 %r1, %clock;": "mov.u32: there is no register %clock",
@@ -124,9 +124,9 @@ def test_bounds_of_shared_memory() -> None:
 
 def test_alignment() -> None:
     error = error_of(COPY.replace("[%in]", "[%in+2]"))
-    assert "an address that is no multiple of 4" in error
+    assert "an address that is not a multiple of 4" in error
     vector = "ld.global.v2.u32 {%r1, %r2}, [%in+4];\n st.global.u32 [%out], %r1;"
-    assert "no multiple of 8" in error_of(vector)
+    assert "not a multiple of 8" in error_of(vector)
 
 
 # Order.
@@ -228,7 +228,7 @@ def test_lanes_that_wait_for_ever() -> None:
     ):
         body = PART.replace("{}", waits) + "\n bar.warp.sync -1;"
         error = error_of(body)
-        assert "lanes wait for each other for ever" in error, waits
+        assert "lanes wait for each other endlessly" in error, waits
     # Those that have ended are not waited for.
     assert error_of("setp.lt.u32 %p1, %t, 7;\n @%p1 ret;\n bar.warp.sync -1;\n bar.sync 0;") == ""
 

@@ -288,7 +288,7 @@ def test_tables_of_a_batch_do_not_add_up(what: str) -> None:
     group took 850 MB."""
     show = "print(peak() - before, sum(image.nbytes for image in images))"
     run = [sys.executable, "-c", PEAK + what + show]
-    # AddressSanitizer keeps what is freed, up to 256 MB, unless it is told not to.
+    # AddressSanitizer keeps what is freed, up to 256 MB, unless limited.
     freed = "quarantine_size_mb=0:thread_local_quarantine_size_kb=0"
     options = ":".join([os.environ.get("ASAN_OPTIONS", ""), freed])
     environment = child_environment(ASAN_OPTIONS=options)
