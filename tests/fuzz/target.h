@@ -24,8 +24,8 @@ inline void LowerLimits() {
 }
 
 // Ends the process if `check` finds something wrong with an input.
-inline void Check(std::string (*check)(const uint8_t* data, size_t size), const uint8_t* data,
-                  size_t size) {
+inline void RunCheck(std::string (*check)(const uint8_t* data, size_t size), const uint8_t* data,
+                     size_t size) {
   is_left_out = false;
   const std::string error = check(data, size);
   left_out += is_left_out;
@@ -45,6 +45,6 @@ inline void Check(std::string (*check)(const uint8_t* data, size_t size), const 
   }                                                                         \
   extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);  \
   extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) { \
-    l3::fuzz::Check(l3::fuzz::check, data, size);                           \
+    l3::fuzz::RunCheck(l3::fuzz::check, data, size);                        \
     return 0;                                                               \
   }
