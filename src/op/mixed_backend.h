@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <iostream>
@@ -74,6 +75,8 @@ class MixedBackend {
         reports_cache_(spec.GetArgument<bool>("cache_debug")),
         cache_(FindCache(spec, device_id_)),
         skip_list_(FindSkipList(spec, device_id_)),
+        device_(MakeDevice(device_id_)),
+        copied_(device_->MakeEvent()),
         decoder_(MakeDevice(device_id_), cache_),
         threads_(spec.GetArgument<int>("num_threads"), device_id_, spec.GetArgument<bool>("affine"),
                  "[DALI][L3] decode") {
@@ -81,6 +84,11 @@ class MixedBackend {
   }
 
   ~MixedBackend() {
+    try {
+      copied_->Synchronize();
+    } catch (const std::exception&) {
+      // The device is lost, and its work with it.
+    }
     if (cache_ == nullptr || !reports_cache_) return;
     const CacheStatistics s = cache_->statistics();
     std::cerr << dali::make_string("[L3] cache of GPU ", device_id_, ": ", s.hits, " hits, ",
@@ -160,9 +168,17 @@ class MixedBackend {
     return results;
   }
 
-  // Copies small things to the memory of outputs.
-  static void Copy(dali::Workspace& ws, void* to, const void* from, size_t bytes) {
-    CUDA_CALL(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, ws.stream()));
+  // Copies small things to the memory of outputs: by pinned memory, which is written again only
+  // once the copy before is done.
+  void Copy(dali::Workspace& ws, void* to, const void* from, size_t bytes) {
+    copied_->Synchronize();
+    if (copied_bytes_ < bytes) {
+      copied_from_ = device_->AllocatePinned(bytes);
+      copied_bytes_ = bytes;
+    }
+    std::memcpy(copied_from_.get(), from, bytes);
+    device_->Copy(to, copied_from_.get(), bytes, ws.stream());
+    copied_->Record(ws.stream());
   }
   static void Clear(dali::Workspace& ws, void* data, size_t bytes) {
     CUDA_CALL(cudaMemsetAsync(data, 0, bytes, ws.stream()));
@@ -235,6 +251,10 @@ class MixedBackend {
   const bool reports_cache_;
   const std::shared_ptr<EncodedCache> cache_;
   const std::shared_ptr<dali::ImageCache> skip_list_;
+  const std::unique_ptr<GpuDevice> device_;
+  const std::unique_ptr<GpuEvent> copied_;  // the last Copy(), from:
+  std::shared_ptr<void> copied_from_;
+  size_t copied_bytes_ = 0;
   BatchDecoder decoder_;
   dali::OldThreadPool threads_;  // a mixed operator gets none from its workspace
 };
