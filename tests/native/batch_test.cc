@@ -705,7 +705,7 @@ void PinnedFilesAreNotStaged() {
   EmulatedGpu gpu;
   const Outputs outputs(&gpu, batch);
   const PinnedFiles files(batch);
-  std::vector<WindowedImage> images = files.Pin(MakeImages(batch, outputs), ~0u);
+  const std::vector<WindowedImage> images = files.Pin(MakeImages(batch, outputs), ~0u);
   std::vector<IdleDevice::Upload> uploads;
   BatchDecoder decoder(std::make_unique<IdleDevice>(&uploads), nullptr, {~uint64_t{0}, 1});
   decoder.Launch(JobsOf(images), nullptr);
@@ -721,50 +721,9 @@ void PinnedFilesAreNotStaged() {
   const PinnedFiles apart(batch, 8);
   decoder.Launch(JobsOf(apart.Pin(MakeImages(batch, outputs), ~0u)), nullptr);
   CHECK(uploads.size() == 2 + batch.size());
-
-  // A window is gathered; files in another order need copies of their own.
-  uploads.clear();
-  images[2].plans[0].window.width_px = 0;
-  std::swap(images[5], images[6]);
-  decoder.Launch(JobsOf(images), nullptr);
-  CHECK(uploads.size() == 6);
-  CHECK(uploads[1].from == files.view(3).payloads && uploads[2].from == files.view(6).payloads);
-
-  // Too little to be worth a copy.
-  uploads.clear();
-  BatchDecoder usual(std::make_unique<IdleDevice>(&uploads));
-  usual.Launch(JobsOf(images), nullptr);
-  CHECK(uploads.size() == 1);
 }
 
-// Of files in pinned memory too, windows that need only some of the tiles are gathered.
-void WindowsOfPinnedFiles() {
-  Pictures batch;
-  for (uint32_t i = 0; i < 3; ++i) {
-    const Coding coding = i == 1 ? Coding::kRans : Coding::kPacked;
-    batch.push_back(MakePicture({300, 300, 1, 8, coding, 4}, i));
-  }
-  EmulatedGpu gpu;
-  const auto stream = gpu.MakeStream(Pace::kLazy);
-  const Outputs outputs(&gpu, batch);
-  BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), nullptr, {~uint64_t{0}, 1});
-  const PinnedFiles files(batch);
-  std::vector<WindowedImage> images = files.Pin(MakeImages(batch, outputs), ~0u);
-  for (size_t i = 0; i < 2; ++i) images[i].plans[0].window = {270, 150, 30, 150};
-  decoder.Launch(JobsOf(images), stream.get());
-  CHECK(AllOk(decoder.Wait()));
-  CHECK(decoder.uploaded_bytes() < batch[0]->file.size() + 2 * batch[2]->file.size());
-  for (size_t i = 0; i < 2; ++i) {
-    const Bytes rows = outputs.Read(i, batch[i]->samples.size());
-    for (size_t y = 0; y < 150; ++y) {
-      const uint8_t* expected = batch[i]->samples.data() + 300 * (150 + y) + 270;
-      CHECK(std::memcmp(rows.data() + 300 * y, expected, 30) == 0);
-    }
-  }
-  CHECK(outputs.Read(2, batch[2]->samples.size()) == batch[2]->samples);
-}
-
-// Nor does a batch that is served by the cache. That begins no threads either.
+// A batch that is served by the cache allocates nothing either, and begins no threads.
 void SteadyStateAllocatesNothing() {
   const Pictures batch = MakeMixedBatch(3);
   const auto cache = std::make_shared<EncodedCache>(
@@ -801,40 +760,6 @@ void SteadyStateAllocatesNothing() {
     usual.Launch(jobs, nullptr, for_each);
     CHECK(usual.Wait().size() == batch.size() && calls == 0);
   }
-}
-
-// A chunk goes up as soon as it is staged, before the next one is.
-void UploadsInChunks() {
-  constexpr size_t kChunk = 8 << 20;
-  Pictures batch;
-  for (uint32_t i = 0; i < 3; ++i) {
-    batch.push_back(MakePicture({2048, 1536, 3, 8, Coding::kPacked, 8}, i));
-  }
-  EmulatedGpu gpu;
-  const Outputs outputs(&gpu, batch);
-  std::vector<IdleDevice::Upload> uploads;
-  BatchDecoder decoder(std::make_unique<IdleDevice>(&uploads));
-  std::vector<size_t> uploads_before;  // each call of for_each
-  const ForEach for_each = [&](size_t count, const std::function<void(size_t)>& task) {
-    uploads_before.push_back(uploads.size());
-    for (size_t i = 0; i < count; ++i) task(i);
-  };
-  decoder.Launch(JobsOf(MakeImages(batch, outputs)), nullptr, for_each);
-  const size_t chunks = decoder.uploaded_bytes() / kChunk;
-  CHECK(chunks == 3 && uploads.size() == chunks);
-  CHECK((uploads_before == std::vector<size_t>{0, 0, 1, 2}));  // the first call reads headers
-  size_t bytes = 0;
-  for (size_t i = 0; i < chunks; ++i) {
-    CHECK(uploads[i].from == uploads[0].from + bytes);
-    CHECK(uploads[i].bytes >= kChunk && uploads[i].bytes < 2 * kChunk);
-    bytes += uploads[i].bytes;
-  }
-  CHECK(bytes == decoder.uploaded_bytes());
-
-  uploads.clear();
-  batch.resize(1);
-  decoder.Launch(JobsOf(MakeImages(batch, outputs)), nullptr);
-  CHECK(uploads.size() == 1);
 }
 
 // Whichever allocation fails, the batch in flight is not disturbed and the next one is fine.
@@ -1014,34 +939,6 @@ void HundredMegapixels() {
   BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
   decoder.Launch(JobsOf(MakeImages(batch, outputs)), stream.get());
   CHECK(AllOk(decoder.Wait()) && outputs.AreRight(batch));
-}
-
-// Costly tiles come first in the order in which blocks start.
-void CostlyTilesFirst() {
-  Pictures batch;
-  batch.push_back(MakePicture({8, 8, 1, 8, Coding::kPacked, 3}, 1));
-  batch.push_back(MakePicture({1400, 400, 3, 8, Coding::kPacked, 3}, 2));
-  batch.push_back(MakePicture({300, 200, 3, 8, Coding::kRans, 3}, 3));
-  batch.push_back(MakePicture({1400, 400, 1, 8, Coding::kPacked, 8}, 4));
-  EmulatedGpu gpu;
-  const Outputs outputs(&gpu, batch);
-  const std::vector<WindowedImage> images = MakeImages(batch, outputs);
-  const std::vector<WindowJob> jobs = JobsOf(images);
-  BatchLayout layout;
-  layout.Plan(jobs, kLargeGpu);
-  Bytes buffer(layout.total_bytes());
-  for (size_t i = 0; i < layout.piece_count(); ++i) {
-    layout.WritePiece(i, buffer.data(), buffer.data());
-  }
-  std::vector<uint32_t> order;
-  for (size_t launch = 0; launch < layout.launch_count(); ++launch) {
-    const TileBatch tiles = layout.Batch(buffer.data(), launch);
-    for (uint64_t i = 0; i < tiles.task_count; ++i) {
-      const uint32_t window = tiles.tasks[i].window;
-      if (order.empty() || order.back() != window) order.push_back(window);
-    }
-  }
-  CHECK((order == std::vector<uint32_t>{2, 1, 3, 0}));
 }
 
 // Few packed tiles of RGB8 are decoded by teams; other images, and more tiles, are not.
@@ -1658,7 +1555,6 @@ const std::map<std::string, void (*)()> kTests = {
     {"cache_serves_nothing_before_it_is_there", CacheServesNothingBeforeItIsThere},
     {"cache_serves_unread_files", CacheServesUnreadFiles},
     {"cache_stays_in_its_memory", CacheStaysInItsMemory},
-    {"costly_tiles_first", CostlyTilesFirst},
     {"damage_among_windows_of_one_file", DamageAmongWindowsOfOneFile},
     {"damage_stays_in_its_sample", DamageStaysInItsSample},
     {"decoders_on_threads", DecodersOnThreads},
@@ -1682,10 +1578,8 @@ const std::map<std::string, void (*)()> kTests = {
     {"threads_do_without_memory", ThreadsDoWithoutMemory},
     {"threads_run_each_task_once", ThreadsRunEachTaskOnce},
     {"tiles_of_files_are_read", TilesOfFilesAreRead},
-    {"uploads_in_chunks", UploadsInChunks},
     {"value_table_changes_while_staged", ValueTableChangesWhileStaged},
     {"windows_of_one_file", WindowsOfOneFile},
-    {"windows_of_pinned_files", WindowsOfPinnedFiles},
 };
 
 }  // namespace

@@ -17,16 +17,6 @@ namespace {
 // calls that queue them, and keep 16 threads busy with pieces of half a MiB.
 constexpr uint64_t kChunkBytes = 8 << 20;
 
-// Makes room by grow(bytes): for some more, as batches vary, if there is memory for it.
-template <class Grow>
-void GrowRoomy(size_t bytes, const Grow& grow) {
-  try {
-    grow(bytes + bytes / 4);
-  } catch (const std::bad_alloc&) {
-    grow(bytes);
-  }
-}
-
 // Whether all tiles of an image, those that nobody decodes too, pass their checks.
 bool IsIntact(const ImageView& view, const uint8_t* payloads) {
   for (uint32_t tile = 0; tile < view.info.tile_count(); ++tile) {
@@ -82,40 +72,34 @@ BatchDecoder::~BatchDecoder() {
 
 void BatchDecoder::Reserve(size_t device_bytes, size_t pinned_bytes) {
   for (Slot& slot : slots_) {
-    slot.uploaded->Synchronize();
-    if (slot.device.bytes < device_bytes) GrowDevice(&slot, device_bytes);
-    if (slot.pinned.bytes < pinned_bytes) GrowPinned(&slot.pinned, pinned_bytes);
+    Grow(&slot.device, device_bytes, 0, slot.done.get(), &GpuDevice::AllocateDevice);
+    Grow(&slot.pinned, pinned_bytes, 0, slot.uploaded.get(), &GpuDevice::AllocatePinned);
   }
 }
 
-// A buffer is released before a larger one is asked for, and stays empty if there is none.
-// Nothing that was queued may go up from it or to it any more.
-
-void BatchDecoder::GrowDevice(Slot* slot, size_t bytes) {
-  slot->done->Synchronize();
-  slot->device = {};
-  slot->device = {device_->AllocateDevice(bytes), bytes};
-}
-
-void BatchDecoder::GrowPinned(Buffer* buffer, size_t bytes) {
+// Makes room in a buffer that queued work may use until `in_use`; for some spare bytes, too, if
+// there is memory for them. The buffer is released first, and stays empty if there is no memory.
+void BatchDecoder::Grow(Buffer* buffer, size_t bytes, size_t spare, GpuEvent* in_use,
+                        Allocate allocate) {
+  if (buffer->bytes >= bytes) return;
+  in_use->Synchronize();
   *buffer = {};
-  *buffer = {device_->AllocatePinned(bytes), bytes};
+  try {
+    *buffer = {(*device_.*allocate)(bytes + spare), bytes + spare};
+  } catch (const std::bad_alloc&) {
+    if (spare == 0) throw;
+    *buffer = {(*device_.*allocate)(bytes), bytes};
+  }
 }
 
 void BatchDecoder::MakeRoom(Slot* slot) {
-  const size_t bytes = layout_.total_bytes();
-  if (slot->device.bytes < bytes) {
-    GrowRoomy(bytes, [&](size_t roomy) { GrowDevice(slot, roomy); });
-  }
-  const size_t staged_bytes = layout_.staged_bytes();
-  if (slot->pinned.bytes < staged_bytes) {
-    GrowRoomy(staged_bytes, [&](size_t roomy) { GrowPinned(&slot->pinned, roomy); });
-  }
-  const size_t results_bytes = layout_.results_bytes();
-  if (slot->pinned_results.bytes < results_bytes) {
-    slot->done->Synchronize();
-    GrowRoomy(results_bytes, [&](size_t roomy) { GrowPinned(&slot->pinned_results, roomy); });
-  }
+  const auto grow = [&](Buffer* buffer, size_t bytes, GpuEvent* in_use, Allocate allocate) {
+    Grow(buffer, bytes, bytes / 4, in_use, allocate);  // as batches vary
+  };
+  grow(&slot->device, layout_.total_bytes(), slot->done.get(), &GpuDevice::AllocateDevice);
+  grow(&slot->pinned, layout_.staged_bytes(), slot->uploaded.get(), &GpuDevice::AllocatePinned);
+  grow(&slot->pinned_results, layout_.results_bytes(), slot->done.get(),
+       &GpuDevice::AllocatePinned);
 }
 
 // Stages pieces and queues their upload, in chunks.
@@ -201,9 +185,7 @@ void BatchDecoder::Launch(const std::vector<WindowJob>& jobs, CUstream_st* strea
   uploaded_bytes_ = 0;
   layout_.Plan(jobs, limits_, for_each, upload_, [&](uint64_t bytes) {
     slot.uploaded->Synchronize();
-    if (slot.read.bytes < bytes) {
-      GrowRoomy(bytes, [&](size_t roomy) { GrowPinned(&slot.read, roomy); });
-    }
+    Grow(&slot.read, bytes, bytes / 4, slot.uploaded.get(), &GpuDevice::AllocatePinned);
     return slot.read.data();
   });
   slot.uploaded->Synchronize();

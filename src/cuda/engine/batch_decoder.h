@@ -91,8 +91,8 @@ class BatchDecoder {
     size_t window_count = 0;
   };
 
-  void GrowDevice(Slot* slot, size_t bytes);
-  void GrowPinned(Buffer* buffer, size_t bytes);
+  using Allocate = std::shared_ptr<void> (GpuDevice::*)(size_t bytes);
+  void Grow(Buffer* buffer, size_t bytes, size_t spare, GpuEvent* in_use, Allocate allocate);
   void MakeRoom(Slot* slot);
   void LaunchParts(const Slot& slot, CUstream_st* stream, const ForEach& for_each);
   void JoinStreams(CUstream_st* stream);
