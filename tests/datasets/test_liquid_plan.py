@@ -408,3 +408,38 @@ def test_the_command_refuses(
     assert run(profile_file, "-o", tmp_path / "plan.json", *arguments) == 2
     assert says in capsys.readouterr().err
     assert not (tmp_path / "plan.json").exists()
+
+
+def test_crops_read_their_tiles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def part(size: int, crop: int, tile: int) -> float:
+        touched = [
+            {
+                row
+                for at in range(top, top + crop)
+                for row in range(size)
+                if row // tile == at // tile
+            }
+            for top in range(size - crop + 1)
+        ]
+        return sum(map(len, touched)) / len(touched) / size
+
+    profile = make_profile(cores=1e3, disk=1e6)
+    with pytest.raises(UsageError, match="has no tile sizes"):
+        plan_of(profile, crop=[10, 20])
+    tiles = {"crop": [50, 75], **{key: [8, 16] for key in LOSSLESS[1:]}}
+    samples = [replace(each, tiles=tiles) for each in profile.samples]
+    profile = replace(profile, samples=samples)
+    whole, crops = (plan_of(profile, ["packed"], crop=crop) for crop in (None, [10, 20]))
+    expected = whole.predicted.rate / part(50, 10, 8) / part(75, 20, 16)
+    assert crops.predicted.rate == pytest.approx(expected)
+    assert crops.predicted.stored_bytes == whole.predicted.stored_bytes
+    assert plan_of(profile, ["packed"], crop=[60, 80]).predicted.rate == whole.predicted.rate
+    assert plan_of(profile, ["source"], crop=[10, 20]).predicted.rate == pytest.approx(1e6 / 640e3)
+
+    (tmp_path / "p.json").write_text(profile.to_json())
+    command = ["plan", str(tmp_path / "p.json"), "-o", str(tmp_path / "plan.json"), "--crop"]
+    assert main([*command, "10x20"]) == 0
+    assert "decode L3 by: fn.l3.decode_crop(encoded, crop=(10, 20))\n" in capsys.readouterr().out
+    assert read_plan(tmp_path / "plan.json").limits.crop == [10, 20]
+    assert main([*command, "10"]) == 2
+    assert "'10' is not HEIGHTxWIDTH" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -91,6 +92,12 @@ def add_command(commands: Commands) -> None:
         help="images per batch; default: %(default)s",
     )
     parser.add_argument(
+        "--crop",
+        type=_crop,
+        metavar="HxW",
+        help="height and width of random crops, of which L3 only decodes the tiles",
+    )
+    parser.add_argument(
         "--device",
         choices=["cpu"],
         help="device of the pixels; cpu: decode without a GPU",
@@ -157,7 +164,14 @@ def _limits(profile: Profile, arguments: argparse.Namespace) -> Limits:
             host = replace(host, **changed)
     if arguments.train_rate is not None:
         training = Training(arguments.train_rate)
-    return Limits(host, training, arguments.target, arguments.batch)
+    return Limits(host, training, arguments.target, arguments.batch, arguments.crop)
+
+
+def _crop(text: str) -> list[int]:
+    match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HEIGHTxWIDTH, such as 512x512")
+    return [int(match[1]), int(match[2])]
 
 
 def _formats(arguments: argparse.Namespace) -> list[str]:
@@ -190,7 +204,14 @@ def _print(plan: Plan, file: TextIO) -> None:
 def _decoding(plan: Plan) -> list[str]:
     """The call of a pipeline that decodes by the plan; nothing if only cores decode."""
     shares = {key: share for key, share in plan.predicted.shares.items() if _is_l3(key)}
-    if all(key.endswith(f"@{CPU}") for key in shares):
+    on_cpu = all(key.endswith(f"@{CPU}") for key in shares)
+    if shares and plan.limits.crop:
+        device = "" if on_cpu else ', device="mixed"'
+        return [
+            "read them by: fn.l3.readers.file(files=paths, lazy=True)",
+            f"decode L3 by: fn.l3.decode_crop(encoded, crop={tuple(plan.limits.crop)}{device})",
+        ]
+    if on_cpu:
         return []
     arguments = ['encoded, device="mixed"']
     of_cores = sum(share for key, share in shares.items() if key.endswith(f"@{CPU}"))

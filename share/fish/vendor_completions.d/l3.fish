@@ -51,7 +51,7 @@ function _shtab_l3_using
 end
 
 set -g _shtab_l3_commands encode decode info verify view convert profile plan
-set -g _shtab_l3_opts_with_value --batch --channels --coding --cores --device --dicom-tags --disk --effort --engine --file-system --files-from --format --formats --gpu-cache --host --jobs --json-summary --labels --layout --max-pixels --max-side --min-gain --network --nodes --on-error --output --palette --plan --port --samples --seconds --source --target --to --train-rate --upload --worker-memory -j -o
+set -g _shtab_l3_opts_with_value --batch --channels --coding --cores --crop --device --dicom-tags --disk --effort --engine --file-system --files-from --format --formats --gpu-cache --host --jobs --json-summary --labels --layout --max-pixels --max-side --min-gain --network --nodes --on-error --output --palette --plan --port --samples --seconds --source --target --to --train-rate --upload --worker-memory -j -o
 
 complete -c l3 -e
 complete -c l3 -f
@@ -153,6 +153,7 @@ complete -c l3 -n '_shtab_l3_using plan' -l formats -x -d 'formats to choose fro
 complete -c l3 -n '_shtab_l3_using plan' -l min-gain -x -d 'minimum relative speed-up for adding another format; default: 0.03'
 complete -c l3 -n '_shtab_l3_using plan' -l target -x -d 'required throughput, in images/s'
 complete -c l3 -n '_shtab_l3_using plan' -l batch -x -d 'images per batch; default: 32'
+complete -c l3 -n '_shtab_l3_using plan' -l crop -x -d 'height and width of random crops, of which L3 only decodes the tiles'
 complete -c l3 -n '_shtab_l3_using plan' -l device -xka "cpu" -d 'device of the pixels; cpu: decode without a GPU'
 complete -c l3 -n '_shtab_l3_using plan' -l cores -x -d 'cores for decoding'
 complete -c l3 -n '_shtab_l3_using plan' -l disk -x -d 'rate of the disk of the data set: 200MB/s, 2GB/s, unlimited'

@@ -149,7 +149,10 @@ def measure_core_seconds(
             read = (time.thread_time() - begin) / len(files)
         pipe = dali.Pipeline(batch, cores, None, prefetch_queue_depth=2)
         with pipe:
-            encoded, _ = fn.readers.file(files=[str(path) for path in paths])
+            # Some releases lack the readers of L3.
+            reader = getattr(fn.l3, "readers", fn.readers).file
+            lazy = {"lazy": True} if reader is not fn.readers.file else {}
+            encoded, _ = reader(files=[str(path) for path in paths], **lazy)
             pipe.set_outputs(_decoded(encoded, _kind(stored_as, head)))
         try:
             for _ in range(_PREFETCHED):

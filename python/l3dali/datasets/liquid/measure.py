@@ -26,6 +26,7 @@ from l3dali.datasets.liquid.gpu import open_gpu
 from l3dali.datasets.liquid.profile import (
     CACHE,
     CPU,
+    CROP,
     DEFAULT_BATCH,
     DEFAULT_SAMPLES,
     DEFAULT_SECONDS,
@@ -306,6 +307,12 @@ class _Meter:
             sizes={name: len(file) for name, file in files.items()},
             cpu_seconds=cpu_seconds,
             gpu_seconds=gpu_seconds,
+            tiles={CROP: list(pixels.shape[:2])}
+            | {
+                name: [info.tile_height, info.tile_width]
+                for name in L3_FORMATS
+                for info in [codec.info(files[name])]
+            },
         )
 
     def notes(self) -> list[str]:

@@ -21,6 +21,7 @@ import numpy as np
 from l3dali.datasets.liquid.profile import (
     CACHE,
     CPU,
+    CROP,
     DEFAULT_BATCH,
     FORMATS,
     L3_FORMATS,
@@ -80,23 +81,48 @@ def columns_of(fits: Fits, *, has_cache: bool) -> list[tuple[str, str]]:
 
 def amounts_of(fits: Fits, stored_as: str, place: str) -> dict[str, Linear]:
     """By the names of `Prices`, the amounts of an image, from bytes and pixels of its source."""
-    size = fits.sizes[stored_as]
+    size, part = fits.sizes[stored_as], fits.parts.get(stored_as, 1.0)
+    read = add_lines((part, size))
 
     def seconds(of: dict[str, Linear]) -> Linear:
         usual = of.get(cost_key(stored_as, MIXED if place == CACHE else place), Linear())
         fit = of.get(cost_key(stored_as, place), usual)
-        return add_lines((fit.per_byte, size), (1.0, replace(fit, per_byte=0.0)))
+        return add_lines((fit.per_byte, read), (part, replace(fit, per_byte=0.0)))
 
     amounts = {
         "cpu_seconds": seconds(fits.cpu_seconds),
         "stored_bytes": size,
     }
     if place == CPU:
-        return amounts | {"read_bytes": size, "upload_bytes": Linear(per_pixel=fits.raw_bytes)}
+        raw = Linear(per_pixel=fits.raw_bytes * fits.parts.get(CROP, 1.0))
+        return amounts | {"read_bytes": read, "upload_bytes": raw}
     amounts["gpu_seconds"] = seconds(fits.gpu_seconds)
     if place == CACHE:
         return amounts | {"cached_bytes": size}
-    return amounts | {"read_bytes": size, "upload_bytes": size}
+    return amounts | {"read_bytes": read, "upload_bytes": read}
+
+
+def parts_of(samples: Sequence[Sample], crop: Sequence[int]) -> dict[str, float]:
+    """The part of an image that a random crop (height, width) decodes: its tiles, by format.
+
+    Raises:
+        UsageError: the profile has no sizes of tiles.
+    """
+
+    def touched(size: int, length: int, tile: int) -> float:
+        starts = np.arange(max(1, size - length + 1))
+        ends = -(-np.minimum(starts + length, size) // tile) * tile
+        return float((np.minimum(ends, size) - starts // tile * tile).mean() / size)
+
+    sums: dict[str, float] = defaultdict(float)
+    for each in samples:
+        if CROP not in each.tiles:
+            raise UsageError("--crop: the profile has no tile sizes; run l3 profile again")
+        for name, tile in (each.tiles | {CROP: [1, 1]}).items():
+            axes = map(touched, each.tiles[CROP], crop, tile)
+            sums[name] += each.weight * each.pixels * math.prod(axes)
+    pixels = sum(each.weight * each.pixels for each in samples)
+    return {name: part / pixels for name, part in sums.items()}
 
 
 def add_lines(*terms: tuple[float, Linear]) -> Linear:
@@ -146,7 +172,13 @@ class Costs:
         return allowed
 
 
-def costs_of(profile: Profile, formats: Collection[str], *, has_cache: bool) -> Costs:
+def costs_of(
+    profile: Profile,
+    formats: Collection[str],
+    *,
+    has_cache: bool,
+    crop: Sequence[int] | None = None,
+) -> Costs:
     """The costs of the profile's sample, in some formats, with or without a cache on the GPU.
 
     Raises:
@@ -156,6 +188,11 @@ def costs_of(profile: Profile, formats: Collection[str], *, has_cache: bool) -> 
     for sample in profile.samples:
         members[sample.group].append(sample)
     groups = {name: _scaled(profile.groups[name], each) for name, each in sorted(members.items())}
+    if crop is not None:
+        groups = {
+            name: replace(fits, parts=parts_of(members[name], crop))
+            for name, fits in groups.items()
+        }
     known = {
         name: [each for each in columns_of(fits, has_cache=has_cache) if each[0] in formats]
         for name, fits in groups.items()
@@ -225,6 +262,7 @@ class Limits:
     training: Training | None = None  # the step, if it is known
     target: float | None = None  # images a second that suffice; None: as many as possible
     batch: int = DEFAULT_BATCH  # images of a batch, which decoders on cores share
+    crop: list[int] | None = None  # height and width of random crops
 
     @property
     def floor(self) -> float:

@@ -215,7 +215,8 @@ def find_plan(
     Raises:
         UsageError: nothing reaches the target.
     """
-    costs = costs_of(profile, formats, has_cache=bool(limits.host.gpu_cache))
+    has_cache = bool(limits.host.gpu_cache)
+    costs = costs_of(profile, formats, has_cache=has_cache, crop=limits.crop)
     best = solve(costs, limits)
     if limits.target is not None and best.seconds > (1 + _CLOSE) / limits.target:
         reason = f"no mix reaches {limits.target:.0f} images/s; the best gives {best.rate:.0f}"

@@ -36,6 +36,7 @@ FORMATS = (SOURCE, *L3_FORMATS)
 CPU = "cpu"
 MIXED = "mixed"  # uploaded encoded, decoded by the GPU
 CACHE = "cache"  # encoded in GPU memory since the first epoch
+CROP = "crop"  # a key beside formats
 PLACES = (CPU, MIXED, CACHE)
 
 Parsed = TypeVar("Parsed")
@@ -65,6 +66,8 @@ class Fits:
     cpu_seconds: dict[str, Linear]  # to read and decode, by `format@place`, from stored bytes
     gpu_seconds: dict[str, Linear] = field(default_factory=dict)  # likewise of the GPU
     raw_bytes: float = 0.0  # of a pixel; of fits in plans
+    # of an image that a crop decodes, by format; "crop": of its pixels; of fits in plans
+    parts: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,8 @@ class Sample:
     sizes: dict[str, int]  # by format, bytes
     cpu_seconds: dict[str, float]  # by `format@place`
     gpu_seconds: dict[str, float] = field(default_factory=dict)  # by `format@place`
+    # height and width of the image under "crop", and of its tiles by format of L3
+    tiles: dict[str, list[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
