@@ -48,24 +48,22 @@ uint64_t MetadataBytes(const EncodeOptions& options) {
 }
 
 bool IsValid(const PixelView& pixels, const EncodeOptions& options) {
-  const bool tile_width_ok =
-      options.tile_width_log2 == 0 || (options.tile_width_log2 >= kMinTileWidthLog2 &&
-                                       options.tile_width_log2 <= kMaxPackedTileLog2);
-  const bool tile_height_ok =
-      options.tile_height_log2 == 0 || (options.tile_height_log2 >= kMinTileHeightLog2 &&
-                                        options.tile_height_log2 <= kMaxPackedTileLog2);
+  const auto is_side = [](uint32_t log2, uint32_t least_log2) {
+    return log2 == 0 || (log2 >= least_log2 && log2 <= kMaxPackedTileLog2);
+  };
+  const uint64_t pixel_count = uint64_t{pixels.width_px} * pixels.height_px;
   const uint64_t pixel_bytes = uint64_t{pixels.channels} * (pixels.sample_bits() / 8);
-  return uint64_t{pixels.width_px} * pixels.height_px <=
-             kMaxRawBytes / std::max<uint64_t>(1, pixel_bytes) &&
-         pixels.width_px >= 1 && pixels.height_px >= 1 &&
-         uint64_t{pixels.width_px} * pixels.height_px <= kMaxPixels && pixels.channels >= 1 &&
-         pixels.channels <= kMaxImageChannels && AreGroups(options.groups, pixels.channels) &&
+  return pixels.width_px >= 1 && pixels.height_px >= 1 && pixel_count <= kMaxPixels &&
+         pixels.channels >= 1 && pixels.channels <= kMaxImageChannels &&
          static_cast<uint32_t>(pixels.sample_type) < kSampleTypes &&
-         pixels.row_stride_bytes >=
-             uint64_t{pixels.width_px} * pixels.channels * pixels.sample_bits() / 8 &&
+         pixel_count <= kMaxRawBytes / pixel_bytes &&
+         pixels.row_stride_bytes >= pixels.width_px * pixel_bytes &&
+         AreGroups(options.groups, pixels.channels) &&
          MetadataBytes(options) <= kMaxMetadataBytes && options.palette.size % 4 == 0 &&
-         options.palette.size <= 1024 && AreOtherChunks(options.other_chunks) && tile_width_ok &&
-         tile_height_ok && options.effort >= 1 && options.effort <= 9;
+         options.palette.size <= 1024 && AreOtherChunks(options.other_chunks) &&
+         is_side(options.tile_width_log2, kMinTileWidthLog2) &&
+         is_side(options.tile_height_log2, kMinTileHeightLog2) && options.effort >= 1 &&
+         options.effort <= 9;
 }
 
 ImageInfo MakeInfo(const PixelView& pixels, const EncodeOptions& options) {

@@ -30,22 +30,18 @@ constexpr uint64_t kFarSmallerShare = 8;
 
 }  // namespace
 
-bool ImageEncoder::is_tiny() const {
-  return options_.coding != Coding::kPacked && info_.tile_count() == 1 &&
-         IsTinyImage(info_, options_.effort);
-}
-
 EncodedFile ImageEncoder::EncodeCoded() {
   info_ = MakeInfo(pixels_, options_);
   groups_ = ChooseChannelGroups(pixels_, options_, /*predicts=*/true);
   ChooseCodedTiles(options_, groups_.size(), &info_);
   shifted_ = FindShiftedValues(pixels_, options_.threads);
   ranked_ = FindRankedValues(pixels_, shifted_, options_.threads);
-  if (is_tiny()) return EncodeTiny();
-  MatchedFile matched = {};
-  if (options_.coding == Coding::kRans && options_.match_tiles && groups_.size() == 1) {
-    matched = EncodeMatched();
+  const bool is_rans = options_.coding == Coding::kRans;
+  if (is_rans && info_.tile_count() == 1 && IsTinyImage(info_, options_.effort)) {
+    return EncodeTiny();
   }
+  MatchedFile matched = {};
+  if (is_rans && options_.match_tiles && groups_.size() == 1) matched = EncodeMatched();
   EncodedFile file = std::move(matched.file);
   const bool is_settled = !file.head.empty() && options_.effort == 1;
   if (!is_settled && matched.saved_bytes <= kFarSmallerBytes + file.bytes / kFarSmallerShare) {
@@ -70,14 +66,8 @@ EncodedFile ImageEncoder::EncodeStored() const {
   as_is.used_bits = info.sample_bits();
   as_is.offset = info.is_signed() ? 1u << (info.sample_bits() - 1) : 0;
   return MakeFile(info, groups, as_is, {},
-                  l3::EncodeTiles(pixels_, info, groups, as_is,
-                                  {Coding::kStored, options_.effort, options_.threads}));
-}
-
-Payloads ImageEncoder::EncodeTiles(const ImageInfo& info, const ValueCoding& values,
-                                   uint32_t effort, const std::vector<bool>& left_out) const {
-  return l3::EncodeTiles(pixels_, info, groups_, values,
-                         {options_.coding, effort, options_.threads}, left_out);
+                  EncodeTiles(pixels_, info, groups, as_is,
+                              {Coding::kStored, options_.effort, options_.threads}));
 }
 
 EncodedFile ImageEncoder::MakeFile(ImageInfo info, const std::vector<ChannelGroup>& groups,
@@ -85,26 +75,23 @@ EncodedFile ImageEncoder::MakeFile(ImageInfo info, const std::vector<ChannelGrou
                                    const std::vector<uint8_t>& match_chunk,
                                    Payloads payloads) const {
   SetValues(values, &info);
+  std::vector<uint8_t> list, table;
+  if (groups.size() > 1) list = SerializeChannelGroups(groups);
+  if (!values.table.empty()) table = SerializeValueTable(values.table);
+  const auto all = [](const std::vector<uint8_t>& v) { return Bytes{v.data(), v.size()}; };
+  const std::pair<uint32_t, Bytes> parts[] = {{kChunkGroups, all(list)},
+                                              {kChunkValueTable, all(table)},
+                                              {kChunkRansModel, all(payloads.rans_chunk)},
+                                              {kChunkMatchModel, all(match_chunk)},
+                                              {kChunkIcc, options_.icc},
+                                              {kChunkExif, options_.exif},
+                                              {kChunkPalette, options_.palette},
+                                              {kChunkXmp, options_.xmp},
+                                              {kChunkKeyValues, options_.metadata}};
   std::vector<uint8_t> chunks;
-  if (groups.size() > 1) {
-    const std::vector<uint8_t> list = SerializeChannelGroups(groups);
-    AppendChunk(kChunkGroups, {list.data(), list.size()}, &chunks);
+  for (const auto& [type, data] : parts) {
+    if (data.size != 0) AppendChunk(type, data, &chunks);
   }
-  if (!values.table.empty()) {
-    const std::vector<uint8_t> table = SerializeValueTable(values.table);
-    AppendChunk(kChunkValueTable, {table.data(), table.size()}, &chunks);
-  }
-  if (!payloads.rans_chunk.empty()) {
-    AppendChunk(kChunkRansModel, {payloads.rans_chunk.data(), payloads.rans_chunk.size()}, &chunks);
-  }
-  if (!match_chunk.empty()) {
-    AppendChunk(kChunkMatchModel, {match_chunk.data(), match_chunk.size()}, &chunks);
-  }
-  if (options_.icc.size != 0) AppendChunk(kChunkIcc, options_.icc, &chunks);
-  if (options_.exif.size != 0) AppendChunk(kChunkExif, options_.exif, &chunks);
-  if (options_.palette.size != 0) AppendChunk(kChunkPalette, options_.palette, &chunks);
-  if (options_.xmp.size != 0) AppendChunk(kChunkXmp, options_.xmp, &chunks);
-  if (options_.metadata.size != 0) AppendChunk(kChunkKeyValues, options_.metadata, &chunks);
   chunks.insert(chunks.end(), options_.other_chunks.data,
                 options_.other_chunks.data + options_.other_chunks.size);
   return AssembleFile(info, chunks, payloads.sizes, std::move(payloads.runs));
@@ -114,7 +101,8 @@ EncodedFile ImageEncoder::EncodeUnmatched() const {
   ImageInfo info = info_;
   ChooseUnmatchedTiles(options_, &info);
   const auto encode = [&](const ValueCoding& values) {
-    return MakeFile(info, groups_, values, {}, EncodeTiles(info, values, options_.effort));
+    return MakeFile(info, groups_, values, {},
+                    EncodeTiles(pixels_, info, groups_, values, TilesAt(options_.effort)));
   };
   EncodedFile file = encode(shifted_);
   const bool few_values = !IsTinyImage(info, options_.effort) ||
@@ -147,9 +135,9 @@ ImageEncoder::MatchedFile ImageEncoder::EncodeMatched() const {
                               ? std::min(options_.effort, kMatchComparingEffort)
                               : options_.effort;
   const ValueCoding* values = &shifted_;
-  Payloads compared = EncodeTiles(info, shifted_, effort, unlikely);
+  Payloads compared = EncodeTiles(pixels_, info, groups_, shifted_, TilesAt(effort), unlikely);
   if (ranked_) {
-    Payloads other = EncodeTiles(info, *ranked_, effort, unlikely);
+    Payloads other = EncodeTiles(pixels_, info, groups_, *ranked_, TilesAt(effort), unlikely);
     if (other.bytes() + SerializeValueTable(ranked_->table).size() < compared.bytes()) {
       values = &*ranked_;
       compared = std::move(other);
@@ -162,7 +150,8 @@ ImageEncoder::MatchedFile ImageEncoder::EncodeMatched() const {
   const uint64_t least_saved = compared.bytes() / kMinSavedShare;
   matched.saved_bytes = match->Choose(compared.sizes, least_saved, /*is_tiny=*/false);
   if (matched.saved_bytes < least_saved) return {};
-  Payloads payloads = EncodeTiles(info, *values, options_.effort, match->chosen());
+  Payloads payloads =
+      EncodeTiles(pixels_, info, groups_, *values, TilesAt(options_.effort), match->chosen());
   AddMatchTiles(*match, options_.threads, &payloads);
   matched.file = MakeFile(info, groups_, *values, match->chunk(), std::move(payloads));
   return matched;

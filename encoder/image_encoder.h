@@ -29,7 +29,6 @@ class ImageEncoder {
     uint64_t saved_bytes = 0;  // by match tiles, about
   };
 
-  bool is_tiny() const;
   // Without match tiles, with or without a value table.
   EncodedFile EncodeUnmatched() const;
   // With match tiles, of an image of one group.
@@ -37,9 +36,7 @@ class ImageEncoder {
   // A tiny image of one tile, with rans.
   EncodedFile EncodeTiny() const;
 
-  // EncodeTiles() with the codings of the options.
-  Payloads EncodeTiles(const ImageInfo& info, const ValueCoding& values, uint32_t effort,
-                       const std::vector<bool>& left_out = {}) const;
+  TileOptions TilesAt(uint32_t effort) const { return {options_.coding, effort, options_.threads}; }
   // `match_chunk` is empty if there are no match tiles.
   EncodedFile MakeFile(ImageInfo info, const std::vector<ChannelGroup>& groups,
                        const ValueCoding& values, const std::vector<uint8_t>& match_chunk,

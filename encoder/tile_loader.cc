@@ -98,8 +98,7 @@ void TileLoader::StoreValues(const ChannelGroup& group, const TileRect& rect,
   for (uint32_t y = 0; y < rect.height_px; ++y) {
     const uint8_t* pixel = RowOf(rect, y);
     if (values_.keeps_samples() && has_one_group()) {
-      std::memcpy(stored, pixel, rect.width_px * step);
-      stored += rect.width_px * step;
+      stored = std::copy(pixel, pixel + rect.width_px * step, stored);
       continue;
     }
     for (uint32_t x = 0; x < rect.width_px; ++x, pixel += step) {

@@ -25,14 +25,14 @@ void AppendTileHeader(TileCoding coding, std::vector<uint8_t>* out) {
   out->insert(out->end(), header, header + kTileHeaderBytes);
 }
 
-// `value` has those of the first pixel.
-void AppendConstantPayload(const uint32_t value[kMaxChannels], uint32_t channels,
-                           std::vector<uint8_t>* out) {
+// For planes with one value a channel.
+template <typename Planes>
+void AppendConstantPayload(Planes* planes, std::vector<uint8_t>* out) {
   AppendTileHeader(TileCoding::kConstant, out);
   for (uint32_t c = 0; c < kMaxChannels; ++c) {
-    const uint32_t stored = c < channels ? value[c] : 0;
-    out->push_back(static_cast<uint8_t>(stored));
-    out->push_back(static_cast<uint8_t>(stored >> 8));
+    const uint32_t value = c < planes->channels ? *planes->Row(c, 0) : 0;
+    out->push_back(static_cast<uint8_t>(value));
+    out->push_back(static_cast<uint8_t>(value >> 8));
   }
 }
 
@@ -70,11 +70,7 @@ class TileEncoder {
   // Constant, or the smaller of rans and packed.
   void AppendRans(uint64_t payload, uint64_t stored_bytes, std::vector<uint8_t>* out) {
     loader_.Load(payload, planes_.get());
-    if (IsConstant(*planes_)) {
-      uint32_t first[kMaxChannels] = {};
-      for (uint32_t c = 0; c < planes_->channels; ++c) first[c] = planes_->plane[c][0];
-      return AppendConstantPayload(first, planes_->channels, out);
-    }
+    if (IsConstant(*planes_)) return AppendConstantPayload(planes_.get(), out);
     const size_t begin = out->size();
     rans_->AppendPayload(static_cast<uint32_t>(payload), *planes_, samples_.get(), out);
     const size_t rans_bytes = out->size() - begin;
@@ -94,22 +90,20 @@ class TileEncoder {
 
   // Constant or packed.
   void AppendPacked(uint64_t payload, std::vector<uint8_t>* out) {
-    loader_.values().used_bits <= 8 ? AppendPackedAs(payload, &bytes_, out)
-                                    : AppendPackedAs(payload, &words_, out);
+    loader_.values().used_bits <= 8 ? AppendPackedBy(&bytes_, payload, out)
+                                    : AppendPackedBy(&words_, payload, out);
   }
   template <typename Value>
-  void AppendPackedAs(uint64_t payload, std::unique_ptr<PackedTile<Value>>* work,
+  void AppendPackedBy(std::unique_ptr<PackedTile<Value>>* work, uint64_t payload,
                       std::vector<uint8_t>* out) {
     if (*work == nullptr) work->reset(new PackedTile<Value>);
     PackedPlanes<Value>& planes = (*work)->planes;
     loader_.Load(payload, &planes);
-    uint32_t first[kMaxChannels] = {};
     bool is_constant = true;
-    for (uint32_t c = 0; c < planes.channels; ++c) {
-      first[c] = *planes.Row(c, 0);
-      is_constant = is_constant && GetPackedKernels<Value>().is_constant(planes, c);
+    for (uint32_t c = 0; c < planes.channels && is_constant; ++c) {
+      is_constant = GetPackedKernels<Value>().is_constant(planes, c);
     }
-    if (is_constant) return AppendConstantPayload(first, planes.channels, out);
+    if (is_constant) return AppendConstantPayload(&planes, out);
     AppendPackedPayload(work->get(), out);
   }
 

@@ -1,6 +1,7 @@
 #include "cpu/cpu_decoder.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/parallel.h"
 #include "cpu/image_tables.h"
@@ -52,20 +53,21 @@ void CpuDecoder::DecodeJobs(TileJob* jobs, uint32_t count) const {
                         jobs, count);
 }
 
-DecodeResult CpuDecoder::DecodeTiles(uint32_t begin, uint32_t end,
-                                     const ImageOutput& output) const {
-  DecodeResult result{Status::kOk, 0};
-  for (uint32_t tile = begin; tile < end;) {
+DecodeResult CpuDecoder::DecodeImage(const ImageOutput& output, unsigned threads) const {
+  const uint64_t tasks = CeilDiv(view_.info.tile_count(), kMaxTileJobs);
+  std::vector<DecodeResult> results(tasks, {Status::kOk, 0});
+  ParallelFor(tasks, threads, [&](uint64_t task) {
     TileJob jobs[kMaxTileJobs];
     uint32_t count = 0;
-    for (; count < kMaxTileJobs && tile < end; ++tile) {
+    for (uint32_t tile = static_cast<uint32_t>(task) * kMaxTileJobs;
+         count < kMaxTileJobs && tile < view_.info.tile_count(); ++tile) {
       const TileRect rect = GetTileRect(view_.info, tile);
       jobs[count++] = MakeJob(tile, OutputOfTile(view_.info, output, rect));
     }
     DecodeJobs(jobs, count);
-    for (uint32_t k = 0; k < count; ++k) Note(jobs[k], &result);
-  }
-  return result;
+    for (uint32_t k = 0; k < count; ++k) Note(jobs[k], &results[task]);
+  });
+  return std::accumulate(results.begin(), results.end(), DecodeResult{Status::kOk, 0}, FirstBad);
 }
 
 DecodeResult CpuDecoder::DecodeWindows(const OutputPlan* plans, size_t count, const TileSpan& span,
@@ -172,22 +174,6 @@ DecodeResult CpuDecoder::DecodeToMemory(const TileSpan& span, uint32_t begin, ui
 
 void CpuDecoder::StoreParts(const GroupPart* parts, size_t count, uint32_t tile) const {
   engine_->store_groups(parts, count, GetTileRect(view_.info, tile));
-}
-
-DecodeResult CpuDecoder::DecodeImage(const ImageOutput& output, unsigned threads) const {
-  constexpr uint32_t kTilesPerTask = 4;
-  const uint32_t tiles = view_.info.tile_count();
-  const uint64_t tasks = CeilDiv(tiles, kTilesPerTask);
-  std::vector<DecodeResult> results(tasks);
-  ParallelFor(tasks, threads, [&](uint64_t task) {
-    const uint32_t begin = static_cast<uint32_t>(task) * kTilesPerTask;
-    const uint32_t end = std::min(begin + kTilesPerTask, tiles);
-    results[task] = DecodeTiles(begin, end, output);
-  });
-  for (const DecodeResult& result : results) {
-    if (result.status != Status::kOk) return result;
-  }
-  return {Status::kOk, 0};
 }
 
 }  // namespace l3

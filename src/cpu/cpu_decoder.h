@@ -35,11 +35,8 @@ class CpuDecoder {
 
   const ImageInfo& info() const { return view_.info; }
 
-  // Decodes tiles [begin, end), including those behind a bad tile. 16-bit output must
-  // be 2-byte aligned.
-  DecodeResult DecodeTiles(uint32_t begin, uint32_t end, const ImageOutput& output) const;
-
-  // Decodes the image on up to `threads` threads (0: all the machine has).
+  // Decodes the image on up to `threads` threads (0: all the machine has), tiles behind a bad one
+  // too. 16-bit output must be 2-byte aligned.
   DecodeResult DecodeImage(const ImageOutput& output, unsigned threads) const;
 
   // Decodes the tiles [begin, end) of `span`, counted row by row, that a window of the `count`

@@ -26,10 +26,6 @@ bool HasF16c() {
 }
 #endif
 
-uint32_t PayloadCheckByCore(const uint8_t* payload, uint32_t size) {
-  return PayloadCheck(payload, size);
-}
-
 // The core leaves no planes.
 void StoreGroupsByCore(const GroupPart* groups, size_t count, const TileRect& rect) {
   for (const GroupPart* group = groups; group < groups + count; ++group) {
@@ -42,7 +38,8 @@ void StoreGroupsByCore(const GroupPart* groups, size_t count, const TileRect& re
 }  // namespace
 
 const EngineFunctions* FindEngine(CpuEngine engine) {
-  static constexpr EngineFunctions kCore = {DecodeTilesByCore, PayloadCheckByCore, StoreRect,
+  constexpr auto kCheck = [](const uint8_t* p, uint32_t size) { return PayloadCheck(p, size); };
+  static constexpr EngineFunctions kCore = {DecodeTilesByCore, kCheck, StoreRect,
                                             StoreGroupsByCore};
   const bool any = engine == CpuEngine::kAuto;
 #if defined(__x86_64__)

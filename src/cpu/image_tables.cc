@@ -14,11 +14,6 @@ ImageTables::ImageTables(const ImageView& view) {
   map_ = MakeSampleMap(values_.get(), view.value_count);
 }
 
-const RansTables* ImageTables::GetRans(const ImageView& view) {
-  std::call_once(once_, [&] { MakeRans(view); });
-  return rans_.get();
-}
-
 void ImageTables::MakeRans(const ImageView& view) {
   RansModel model;
   MatchColors found;

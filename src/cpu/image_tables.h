@@ -22,7 +22,10 @@ class ImageTables {
   bool is_sound() const { return is_sound_; }
   // Makes the tables of rans and match tiles in the first call. Null if the model changed after
   // ParseImage() had validated it.
-  const RansTables* GetRans(const ImageView& view);
+  const RansTables* GetRans(const ImageView& view) {
+    std::call_once(once_, [&] { MakeRans(view); });
+    return rans_.get();
+  }
 
  private:
   void MakeRans(const ImageView& view);

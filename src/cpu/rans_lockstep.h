@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/match.h"
-#include "cpu/rans_jobs.h"
+#include "cpu/tile_job.h"
 
 namespace l3 {
 

@@ -8,7 +8,6 @@
 #include "core/color.h"
 #include "core/tile.h"
 #include "cpu/group_part.h"
-#include "cpu/rans_jobs.h"
 #include "format/image_view.h"
 
 namespace l3 {
@@ -40,6 +39,21 @@ struct TileJob {
 };
 
 constexpr uint32_t kMaxTileJobs = 4;
+
+// What the rans tiles of an image share.
+struct RansImage {
+  const ImageInfo& info;
+  const SampleMap& map;
+  const RansTables& tables;
+};
+
+// A tile to decode, and its result.
+struct RansTileJob {
+  TileRect rect;
+  TilePayload tile;
+  ImageOutput output;  // the tile's own
+  Status status;
+};
 
 // DecodeTilesFunction from the parts of an engine: `kDecodeModelTiles` for rans or match tiles, all
 // of its jobs of one coding; `kDecodeSimpleTile` for the other codings; and `kDecodePlanes` for
