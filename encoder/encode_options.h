@@ -21,7 +21,7 @@ struct EncodeOptions {
   bool match_tiles = true;  // with rans; without them for comparisons
   Meaning meaning = Meaning::kColor;
   Bytes icc, exif, palette, xmp, metadata;  // chunks; none when empty
-  // Optional chunks of types that this version does not know, back to back as in a file.
+  // Optional chunks of types unknown to this version, back to back as in a file.
   Bytes other_chunks;
   // For images with more than four channels: those that decode together, 1 to 4 in each group.
   // Empty: the encoder chooses.

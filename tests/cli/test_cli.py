@@ -273,7 +273,7 @@ def test_what_is_no_file_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["encode", str(tmp_path)]) == 2
     assert "pipe.png: not a file" in capsys.readouterr().err
     l3dali.imwrite(tmp_path / "pipe.l3", image())
-    assert main(["verify", str(tmp_path), "--source", str(tmp_path)]) == 2  # It waited for ever.
+    assert main(["verify", str(tmp_path), "--source", str(tmp_path)]) == 2  # It never ended.
     assert "pipe.png: not a file" in capsys.readouterr().err
 
 

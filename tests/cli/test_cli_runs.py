@@ -216,7 +216,7 @@ def test_what_cannot_get_better_ends_the_run(
     errors = capsys.readouterr().err.splitlines()
     assert errors[-1].startswith(f"l3: stopped: {os.strerror(number)}: {out}/")
     assert errors[-1].endswith("; 5 of 30 files are done; --skip-existing continues from there")
-    assert len(errors) <= 6  # those in hand failed too, the others have not been begun
+    assert len(errors) <= 6  # started ones failed too, the others did not start
     assert len(files_below(out)) == 5
     assert main([*arguments, "--skip-existing"]) == 0
     assert "existing results kept: 5" in capsys.readouterr().err

@@ -141,7 +141,7 @@ def test_one_image_that_lacks_a_channel(device: str) -> None:
 
 
 def test_damage(device: str) -> None:
-    """In a group that nobody asks for it goes unseen."""
+    """Damage in a group that is not decoded is not detected."""
     images, encoded = make_bands([(40, 70, 6)], groups=[[0, 1, 2], [3, 4, 5]])
     damaged = encoded[0].copy()
     damaged[-1] ^= 1

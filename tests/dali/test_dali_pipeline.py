@@ -315,7 +315,7 @@ def test_several_pipelines_and_several_readers(pairs: list[Pair], device: str) -
 
 
 def test_split_and_merge_copy_nothing(pairs: list[Pair]) -> None:
-    """What we need of fn._conditional, which DALI promises to nobody: order and memory."""
+    """What we need of fn._conditional, which DALI does not document: order and memory."""
     samples = mixed(pairs)
 
     def places(samples: Any) -> Any:
@@ -393,7 +393,7 @@ def test_share_may_come_from_an_operator(pairs: list[Pair]) -> None:
 @pytest.mark.usefixtures("cores_for_gpu")
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_balancer_is_asked_for_each_batch(pairs: list[Pair], executor: str) -> None:
-    """It is told how many batches there were and how long decoding took; all of it is on cores."""
+    """It gets the number of batches and the time of decoding; all of it is on cores."""
     import l3dali.pipeline
 
     samples = mixed(pairs)

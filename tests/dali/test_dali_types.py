@@ -131,7 +131,7 @@ def test_defaults_keep_what_is_stored(
 
 
 def test_second_channel_converts_like_any_other(pairs: dict[int, list[Pair]], device: str) -> None:
-    """Gray with alpha as stored: DALI's decoder cannot, so gray alone is the judge."""
+    """Gray with alpha as stored: DALI's decoder cannot, so gray alone is compared."""
     images = [p.image for p in pairs[2]]
     planes = [
         make_pair(np.ascontiguousarray(image[..., c : c + 1])) for image in images for c in (0, 1)

@@ -456,7 +456,7 @@ except RuntimeError as error:
 
 
 def test_dali_says_why_a_header_is_refused(tmp_path: Path) -> None:
-    """It does not say which file: nobody tells a parser, so that says its size."""
+    """The error has the size of the file: parsers do not get its name."""
     data = bytearray(l3dali.encode(np.zeros((40, 50, 3), np.uint8)))
     data[HEADER_OFFSETS["used_bits"]] ^= 1
     (tmp_path / "a.l3").write_bytes(data)

@@ -1,6 +1,6 @@
 """`l3 convert` whose workers do two shards, or files of a batch, and wait until the run is to end.
 
-So what a test does to it comes amid the run, whatever the clock says.
+So what a test does to it comes during the run, whatever the clock says.
 """
 
 from __future__ import annotations

@@ -578,7 +578,7 @@ def test_what_failed_for_want_of_memory_or_a_package_is_tried_again(
     with monkeypatch.context() as patch:
         for format in ("png", "jpegxl"):
             patch.setitem(reading._READERS, format, read)
-        if error is OSError:  # as of WebP and JPEG: whoever looks finds none
+        if error is OSError:  # as of WebP and JPEG
             header = replace(read_header(png()), read_bytes=2**62)
             for format in ("png", "jpegxl"):
                 patch.setitem(headers._READERS, format, lambda _: header)
@@ -921,7 +921,7 @@ def test_archives_in_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_damage_of_images_with_short_signatures(
     tmp_path: Path, format: str, on_error: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Their names say nothing, and text that begins so is none."""
+    """Names do not decide, and text with the same beginning is no image."""
     from PIL import Image
 
     file = io.BytesIO()
@@ -1153,7 +1153,7 @@ def test_a_folder_that_cannot_be_listed_hides_nothing(
 def test_files_that_no_run_has_written_stay(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Beside those that came back: whoever works on in that folder adds some, under any name."""
+    """Beside those that came back: other programs may add files to that folder, under any name."""
     photos, results = tmp_path / "photos", tmp_path / "l3"
     for name, data in (("a.png", png()), ("notes.json", b"1")):
         photos.mkdir(exist_ok=True)

@@ -425,7 +425,7 @@ def test_an_interrupt_while_children_start(tmp_path: Path) -> None:
     assert told.count("\n") == 1
 
 
-# It hears nothing, as the real one in a call.
+# It handles no signal, like the real one during a call.
 PYARROW = """
 import signal, time
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])

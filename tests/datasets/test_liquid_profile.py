@@ -407,7 +407,7 @@ def test_reading(folder: Path) -> None:
 
 
 def test_files_of_one_size_cost_by_the_file(tmp_path: Path) -> None:
-    """What a small file costs says nothing of the bytes of a large one."""
+    """The cost of a small file is independent of the bytes of a large one."""
     for i in range(20):
         (tmp_path / f"{i}.png").write_bytes(bytes(100))
     there = open_folder(str(tmp_path))

@@ -78,7 +78,7 @@ def test_files_of_a_server_are_converted(tmp_path: Path, url: str) -> None:
 def test_folders_of_a_server_are_not_listed(
     tmp_path: Path, url: str, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Pages of strangers held up Ctrl-C, and took memory by the square of their bytes."""
+    """Untrusted pages delayed Ctrl-C, and took memory by the square of their bytes."""
     assert convert(f"{url}/{name}", tmp_path / "d") == 2
     told = "no such file or folder; folders on web servers cannot be listed: name their files"
     assert f"{url}/{name}: {told}" in capsys.readouterr().err

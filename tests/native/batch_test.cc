@@ -298,7 +298,7 @@ class IdleDevice : public GpuDevice {
 };
 
 // Batches follow one another at any pace of the decoder's uploads and of the stream, also
-// if nobody waits for their results.
+// if no caller waits for their results.
 void BatchesInFlight() {
   std::vector<Pictures> batches;
   for (uint32_t i = 0; i < 4; ++i) batches.push_back(MakeMixedBatch(10 * i));
@@ -847,7 +847,7 @@ void GrowingInFlight() {
 }
 
 // A staging task that fails: chunks and files are on their way, parts are launched. None of that
-// goes on when the caller hears of it.
+// goes on when the caller gets the error.
 void FailedStaging() {
   const Pictures batch = MakeMixedBatch(2);
   for (size_t failing = 0;; ++failing) {
@@ -966,7 +966,7 @@ void FewTilesInTeams() {
   CHECK(!in_teams({rgb}, kLargeGpu.team_tiles[0]));
 }
 
-// An index that somebody changes once it was judged: the image is damaged, and nothing is read that
+// An index that changes after validation: the image is damaged, and nothing is read that
 // is not there.
 void IndexChangesWhilePlanned() {
   for (const bool pinned : {false, true}) {
@@ -989,8 +989,8 @@ void IndexChangesWhilePlanned() {
   }
 }
 
-// A chunk that somebody changes once it was judged: the image is damaged, and no memory is shown
-// that nobody wrote.
+// A chunk that changes after validation: the image is damaged, and no memory is shown
+// that was never written.
 void ValueTableChangesWhileStaged() {
   const auto picture = std::make_unique<Picture>();
   Bytes samples(64 * 96);
@@ -1075,7 +1075,7 @@ void IndexThatOverlapsStagesNoMore() {
   CHECK(layout.staged_bytes() < view.payloads_bytes + (16 << 10));
 }
 
-// What a cache keeps of a file that changes is judged once more.
+// What a cache keeps of a file that changes is validated once more.
 void CacheJudgesWhatItKeeps() {
   for (const bool of_model : {false, true}) {
     Pictures batch;

@@ -207,7 +207,7 @@ Output LayOut(OutputPlan plan, const Layout& layout) {
   return {plan, static_cast<size_t>(first_pixel), static_cast<size_t>(bytes), 0};
 }
 
-// Where types end and halves round, and what is no number.
+// Where types end and halves round, and NaN.
 constexpr float kEdgeFills[] = {0x1p16f,  65519,    65520,     0x1p31f,    -0x1p31f, 0x1p40f,
                                 -0x1p40f, INFINITY, -INFINITY, NAN,        -0.0f,    0.5f,
                                 -0.5f,    254.5f,   255.5f,    -128.5f,    32767.5f, 2049,

@@ -800,7 +800,7 @@ def interrupted() -> Iterator[None]:
 
 @pytest.mark.parametrize("count", [1, 8])
 def test_an_interrupt_ends_decoding(count: int, request: pytest.FixtureRequest) -> None:
-    """Amid its pixels; `decode` and `verify` are the same call, of one item."""
+    """Within its pixels; `decode` and `verify` are the same call, of one item."""
     steps = np.random.default_rng(0).integers(0, 4, (24_000 // count, 4000))
     image = np.cumsum(steps, axis=1, dtype=np.uint8) & 127
     data = [l3dali.encode(image, effort=1) for _ in range(count)]  # not one object
@@ -966,7 +966,7 @@ sys.exit(1)
 
 
 def test_the_first_call_finds_nothing_of_numpy() -> None:
-    """That takes the GIL, amid which the interpreter may end: a segmentation fault, at times."""
+    """That takes the GIL, while the interpreter may end: a segmentation fault, at times."""
     code = """
 import builtins, numpy.ma, l3dali
 image = numpy.zeros((8, 8, 3), numpy.uint8)

@@ -294,7 +294,7 @@ def test_exif_of_a_tiff_is_that_of_its_image(bigtiff: bool, byteorder: Any) -> N
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_exif_of_a_tiff_keeps_types_and_bytes(order: Any) -> None:
     """A height below the sea, or a version as text, failed the image, and an entry of a type that
-    nobody knows lost the directory."""
+    no library supports lost the directory."""
     later = [(0xFFFF, 130, 1, b"next")]
     below = {
         0x8825: [(0, 2, 8, b"2.3.0.0\0"), (6, 10, 1, struct.pack(f"{order}2i", -3, 1))],
@@ -872,7 +872,7 @@ def _jp2(
 @pytest.mark.parametrize("number", [*range(30), 99, 255])
 def test_each_colour_space_of_jpeg_2000_is_read_or_refused(number: int) -> None:
     colr = struct.pack(">BBBI", 1, 0, 0, number)
-    lab = box(b"colr", struct.pack(">BBBI", 1, 0, 0, 14))  # the second, which nobody reads
+    lab = box(b"colr", struct.pack(">BBBI", 1, 0, 0, 14))  # the second, which is not read
     data = _jp2(3, colr=colr, further=lab)
     if number in (0, 16, 17):
         assert np.array_equal(read_picture(data).pixels, noise(3))

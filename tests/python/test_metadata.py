@@ -221,7 +221,7 @@ OTHERS = chunk(b"zzz1", b"one") + chunk(b"0 aA", b"") + chunk(b"zzz1", b"again")
 
 
 def later_file() -> bytes:
-    """A file with chunks that this version does not know, between those that it knows."""
+    """A file with chunks unknown to this version, between known ones."""
     split = [OTHERS[:12], OTHERS[12:20], OTHERS[20:]]
     return with_chunks(split[0], chunk(b"icc ", b"x"), split[1], split[2], chunk(b"xmp ", XMP))
 
@@ -470,7 +470,7 @@ def test_tags_that_say_nothing_are_not_kept() -> None:
         assert l3dali.info(l3dali.transcode(tiff_file(tags))).metadata is None
 
 
-@pytest.mark.parametrize("place", [10, 10**6], ids=["amid pixels", "behind the end"])
+@pytest.mark.parametrize("place", [10, 10**6], ids=["within pixels", "behind the end"])
 @pytest.mark.parametrize("tag", [305, 306, 330, 34665, 34675, 34737, 34853])
 def test_damaged_tags_are_left_out(tag: int, place: int) -> None:
     """They cost the image. Tags: texts, SubIFDs, EXIF, ICC, GeoTIFF's text, GPS."""
@@ -576,7 +576,7 @@ def test_command_shows_what_is_kept(tmp_path: Path) -> None:
 
 
 def test_json_of_deep_lists_is_not_indented(tmp_path: Path) -> None:
-    """Each level was, of strangers' lists: 16 MiB of them took 8.5 GB."""
+    """Each level was, of untrusted lists: 16 MiB of them took 8.5 GB."""
     pairs = {"deep": [json.loads("[" * 190 + "]" * 190)] * 200}
     path = tmp_path / "a.l3"
     l3dali.imwrite(path, IMAGE, metadata=pairs)
