@@ -126,7 +126,7 @@ BUILD_AARCH64 = cmake -S . -B $(1) -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gn
   -DCMAKE_BUILD_TYPE=$(2) -DL3_DALI=OFF -DL3_BUILD_PYTHON=OFF -DL3_BUILD_TESTS=ON -DL3_EMULATED_SHARE=100 \
   && cmake --build $(1) --parallel $(shell nproc)
 
-# The decoder behind include/l3/l3.h in one command, for machines that CMake does not know here.
+# The decoder behind include/l3/l3.h in one command, for machines without CMake support here.
 DECODER := src/capi/l3.cc src/cpu/cpu_batch.cc src/cpu/cpu_decoder.cc $(wildcard src/format/*.cc src/output/*.cc)
 COMPILE_DECODER := -std=c++17 -Wall -Wextra -Wshadow -ffp-contract=off -ffunction-sections -Iinclude -Isrc -I. \
   -Wl,--gc-sections $(DECODER)

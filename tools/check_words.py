@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SUFFIXES = {".c", ".cc", ".cu", ".cuh", ".h", ".inc", ".js", ".md", ".py", ".pyi", ".toml", ".yml"}
+TEXTS = re.compile(r"\.(cc?|cmake|cuh?|h|html|inc|js|md|pyi?|rst|toml|yml)$|Makefile|CMakeLists")
 MOST_WORDS = 35
 # Folders and files whose phrases are still to be rewritten.
 LATER = ("include/", "python/l3dali/", "src/")
@@ -84,11 +84,10 @@ def main() -> int:
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     findings: list[str] = []
     for name in listed.splitlines():
-        path = ROOT / name
         later = name.startswith(LATER) and not sys.argv[1:]
-        if later or path.suffix not in SUFFIXES or path.name == "check_words.py":
+        if later or not TEXTS.search(name) or name == "tools/check_words.py":
             continue
-        text = path.read_text()
+        text = (ROOT / name).read_text()
         found = list(phrases(text))
         user_page = re.fullmatch(r"README.md|docs/[^/]+\.md", name) and name != "docs/format.md"
         found += long_sentences(text) if user_page else []
