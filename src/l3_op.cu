@@ -315,6 +315,10 @@ DALI_SCHEMA(l3__Read)
 The operators of ``fn.l3`` accept handles and read only the tiles that they decode. Other operators
 reject handles. Files of other formats are read whole. If a file changes before its tiles are read, its
 sample fails with an error, as ``on_error`` of the decoder says.)code",
+                    false)
+    .AddOptionalArg("use_o_direct", R"code(Read past the page cache, where the file system can.
+
+This pays for data sets larger than memory: pages that will not be read again cost time.)code",
                     false);
 
 DALI_SCHEMA(l3__Recognize)

@@ -34,6 +34,10 @@ The operators of ``fn.l3`` accept handles and read only the tiles that they deco
 reject handles. Files of other formats are read whole. If a file changes before its tiles are read, its
 sample fails with an error, as ``on_error`` of the decoder says.)code",
                     false)
+    .AddOptionalArg("use_o_direct", R"code(Read past the page cache, where the file system can.
+
+This pays for data sets larger than memory: pages that will not be read again cost time.)code",
+                    false)
     .AddParent("readers__File");
 
 DALI_REGISTER_OPERATOR(l3__readers__File, l3::FileReader, CPU);

@@ -196,6 +196,7 @@ def pick_share(encoded: TensorLike, /, **arguments: Unpack[_PickShare]) -> Tenso
 
 class _Read(_Operator, total=False):
     lazy: bool
+    use_o_direct: bool
 
 @overload
 def read(paths: Batch, /, **arguments: Unpack[_Read]) -> Batch:
@@ -227,6 +228,7 @@ class _ReadersFile(TypedDict, total=False):
     skip_cached_images: bool
     stick_to_shard: bool
     tensor_init_bytes: int
+    use_o_direct: bool
 
 
 class _Recognize(_Operator, total=False):

@@ -170,6 +170,7 @@ def pick_share(encoded: DataNode, /, **arguments: Unpack[_PickShare]) -> DataNod
 class _Read(_Operator, total=False):
     device: Literal["cpu"] | None
     lazy: bool
+    use_o_direct: bool
 
 def read(paths: DataNode, /, **arguments: Unpack[_Read]) -> DataNode:
     """Reads files whose paths are the input, on the pipeline's threads."""
@@ -199,6 +200,7 @@ class _ReadersFile(_Operator, total=False):
     skip_cached_images: bool
     stick_to_shard: bool
     tensor_init_bytes: int
+    use_o_direct: bool
 
 
 class _Recognize(_Operator, total=False):

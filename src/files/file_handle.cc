@@ -19,6 +19,7 @@ struct Prefix {
   FileIdentity identity;
   uint64_t offset, bytes;
   uint64_t path_bytes, head_bytes;
+  uint64_t is_direct;
 };
 
 uint64_t Mix(uint64_t v) {
@@ -57,7 +58,8 @@ bool ReadHandle(const uint8_t* data, size_t size, FileHandle* handle) {
              prefix.offset,
              prefix.bytes,
              path + prefix.path_bytes + 1,
-             static_cast<size_t>(prefix.head_bytes)};
+             static_cast<size_t>(prefix.head_bytes),
+             prefix.is_direct != 0};
   return true;
 }
 
@@ -66,8 +68,8 @@ size_t HandleBytes(size_t path_bytes, size_t head_bytes) {
 }
 
 void WriteHandle(const FileHandle& handle, uint8_t* to) {
-  Prefix prefix = {{},           ProcessNonce(),           handle.identity,  handle.offset,
-                   handle.bytes, std::strlen(handle.path), handle.head_bytes};
+  Prefix prefix = {{},           ProcessNonce(),           handle.identity,   handle.offset,
+                   handle.bytes, std::strlen(handle.path), handle.head_bytes, handle.is_direct};
   std::memcpy(prefix.magic, kMagic, sizeof(kMagic));
   std::memcpy(to, &prefix, sizeof(prefix));
   to += sizeof(prefix);
@@ -109,7 +111,7 @@ std::string PayloadReader::error() {
 }
 
 std::string PayloadReader::Open() {
-  const std::string error = file_.Open(handle_.path);
+  const std::string error = file_.Open(handle_.path, handle_.is_direct);
   if (!error.empty()) return error;
   if (!(file_.identity() == handle_.identity)) {
     file_.Close();

@@ -19,6 +19,7 @@ struct FileHandle {
   uint64_t offset, bytes;  // of the image in the file: part of it if that is a tar
   const uint8_t* head;     // the image's first bytes, up to its payloads
   size_t head_bytes;
+  bool is_direct = false;  // read past the page cache
 };
 
 constexpr size_t kHandleMagicBytes = 8;

@@ -30,8 +30,8 @@ class OpenFile {
   OpenFile(OpenFile&& other) noexcept;
   OpenFile& operator=(OpenFile&& other) noexcept;
 
-  // Opens a regular file.
-  std::string Open(const char* path);
+  // Opens a regular file. `is_direct` reads past the page cache, where the file system can.
+  std::string Open(const char* path, bool is_direct = false);
   void Close();
   bool is_open() const { return fd_ >= 0; }
   // Of the file as it was opened.
@@ -43,7 +43,10 @@ class OpenFile {
   void ExpectParts() const;
 
  private:
+  std::string ReadDirectly(uint64_t begin, size_t bytes, uint8_t* out) const;
+
   int fd_ = -1;
+  bool is_direct_ = false;
   FileIdentity identity_ = {};
   std::string path_;
 };

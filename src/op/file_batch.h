@@ -41,7 +41,8 @@ struct FileEntry {
 // Reads batches on DALI's threads. Whole files go straight into the output.
 class FileBatch {
  public:
-  explicit FileBatch(const dali::OpSpec& spec) : lazy_(spec.GetArgument<bool>("lazy")) {
+  explicit FileBatch(const dali::OpSpec& spec)
+      : lazy_(spec.GetArgument<bool>("lazy")), is_direct_(spec.GetArgument<bool>("use_o_direct")) {
     const std::unique_ptr<char, decltype(&std::free)> folder(::getcwd(nullptr, 0), &std::free);
     if (folder != nullptr) folder_ = folder.get();
   }
@@ -130,7 +131,7 @@ class FileBatch {
   void LookLazily(File* file) const {
     if (file->entry.is_skipped || OpenRemote(file)) return;
     OpenFile opened;
-    std::string error = opened.Open(file->entry.path.c_str());
+    std::string error = opened.Open(file->entry.path.c_str(), is_direct_);
     if (error.empty()) error = SetBytes(file, opened.identity());
     if (error.empty()) error = ReadHead(opened, file);
     if (error.empty() && file->head.empty()) return;
@@ -168,11 +169,11 @@ class FileBatch {
     return "";
   }
 
-  static void Read(File* file, void* output) {
+  void Read(File* file, void* output) const {
     const FileEntry& entry = file->entry;
     if (file->is_handle) {
-      const FileHandle handle = {entry.path.c_str(), file->identity,    entry.offset,
-                                 entry.bytes,        file->head.data(), file->head.size()};
+      const FileHandle handle = {entry.path.c_str(), file->identity,    entry.offset, entry.bytes,
+                                 file->head.data(),  file->head.size(), is_direct_};
       WriteHandle(handle, static_cast<uint8_t*>(output));
       return;
     }
@@ -181,7 +182,7 @@ class FileBatch {
       return;
     }
     OpenFile opened;
-    Enforce(*file, opened.Open(entry.path.c_str()));
+    Enforce(*file, opened.Open(entry.path.c_str(), is_direct_));
     if (!(opened.identity() == file->identity)) {
       Enforce(*file, entry.path + " changed since it was listed.");
     }
@@ -198,7 +199,7 @@ class FileBatch {
     file->remote.reset();
   }
 
-  const bool lazy_;
+  const bool lazy_, is_direct_;
   std::string folder_;  // that relative paths are relative to
   std::vector<File> files_;
 };

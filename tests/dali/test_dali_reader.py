@@ -135,7 +135,7 @@ def test_operators_take_handles(name: str, paths: list[str]) -> None:
     def make(lazy: bool, **options: Any) -> Any:
         def define() -> Any:
             reader = fn.l3.readers.file if lazy else fn.readers.file
-            extra = {"lazy": True} if lazy else {}
+            extra = {"lazy": True, "use_o_direct": name == "decode_crop"} if lazy else {}
             files = reader(files=paths, random_shuffle=True, seed=7, **extra)[0]
             return fn.l3.recognize(files) if name == "recognize" else apply(name, files, "cpu")
 
@@ -203,7 +203,7 @@ def test_paths_from_a_source(paths: list[str], lazy: bool) -> None:
     names = [as_sample(os.fsencode(p)) for p in (*paths[:5], os.path.relpath(paths[5]))]
 
     def define() -> Any:
-        files = fn.l3.read(source(names), lazy=lazy)
+        files = fn.l3.read(source(names), lazy=lazy, use_o_direct=True)
         theirs = fn.io.file.read(source(names))
         return fn.l3.decode(files), fn.l3.decode(theirs), files, theirs
 

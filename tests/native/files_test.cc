@@ -168,6 +168,24 @@ void ChangedFiles() {
   }
 }
 
+void DirectReads() {
+  const TestFile file;
+  Bytes bytes(3 * 1000 * 1000 + 7);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * i >> 9);
+  file.Write(bytes);
+  OpenFile opened;
+  CHECK(opened.Open(file.path(), true) == "");
+  for (const size_t begin : {0, 1, 4095, 4096, 5000, 2999999}) {
+    for (const size_t count : {1, 16, 4096, 70000, 2000000}) {
+      Bytes read(count);
+      const std::string error = opened.Read(begin, count, read.data());
+      CHECK(error.empty() == (begin + count <= bytes.size()));
+      CHECK(error.empty() ? std::memcmp(read.data(), bytes.data() + begin, count) == 0
+                          : Says(error, "was truncated"));
+    }
+  }
+}
+
 void OtherThingsAreNoFiles() {
   const TestFile file;
   OpenFile opened;
@@ -179,6 +197,7 @@ void OtherThingsAreNoFiles() {
 
 const std::map<std::string, void (*)()> kTests = {
     {"changed_files", ChangedFiles},
+    {"direct_reads", DirectReads},
     {"handle_holds_in_its_process", HandleHoldsInItsProcess},
     {"handle_is_validated", HandleIsValidated},
     {"handle_reads_payloads", HandleReadsPayloads},
