@@ -391,7 +391,7 @@ def test_a_second_interrupt_waits_for_no_bucket(tmp_path: Path) -> None:
         if name == "interrupted":
             time.sleep(2.5)
         run.send_signal(sent)
-    assert run.communicate(timeout=30)[1] == "l3: interrupted again, while it ended\n"
+    assert run.communicate(timeout=30)[1] == "l3: interrupted again during cleanup\n"
     assert run.returncode == 143
 
 
