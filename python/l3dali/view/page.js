@@ -1,6 +1,6 @@
 // The page of `l3 view`: a sheet of thumbnails, and one image by its tiles.
-// Samples come raw and are coloured here, so that a slider asks the server for nothing. Names and
-// metadata are text to the page, never HTML.
+// Raw samples are coloured here, so that sliders need no requests. Names and metadata are inserted
+// as text, never as HTML.
 "use strict";
 
 const PER_SHEET = 60;
@@ -92,7 +92,7 @@ function cell(name, number) {
 
 // ---- One image ----
 
-let image = null;  // what info/N says
+let image = null;  // the answer to info/N
 let view = null;   // { x, y, scale }: the image's pixel in the corner, screen pixels for each of its
 let bands = [];
 let tiles = new Map();  // by "level/row/column": { samples, ... }, { error } or { asked }; latest last
@@ -261,7 +261,7 @@ function drawNow() {
   context.imageSmoothingEnabled = view.scale < 1;
   const level = Math.min(image.top_level, Math.max(0, Math.floor(-Math.log2(view.scale) + 0.01)));
   const wanted = [];
-  // Coarser tiles first, as far as they are there: they show until finer ones come.
+  // Coarser tiles first, which show until finer ones come.
   for (let each = image.top_level; each >= level; each--) {
     for (const [row, column] of tilesInView(each, box)) {
       const key = `${each}/${row}/${column}`;
@@ -309,7 +309,7 @@ function drawTile(context, level, row, column, tile) {
 }
 
 async function ask(level, row, column) {
-  if (asked >= MAX_ASKED) return;  // asked for when the next answer is drawn
+  if (asked >= MAX_ASKED) return;  // requested when the next answer is drawn
   const { number, mine } = image;
   const key = `${level}/${row}/${column}`;
   const map = tiles;
@@ -337,7 +337,7 @@ async function ask(level, row, column) {
   }
 }
 
-// ---- What people do ----
+// ---- Input ----
 
 let cursor = null;     // the pixel under the pointer
 let isReading = false;
