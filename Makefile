@@ -21,9 +21,9 @@ PY := $(VENV)/bin/python
 # What tests of tests/CMakeLists.txt do not call: the C face and the Python face.
 SANITIZED_TESTS := engines/test_c_library python/test_codec
 # Those that ask engines and encoder through tests/engines/engines.py alone.
-TESTS_OF_ENGINES := engines/test_change encoder/test_encoder_kernels format/test_golden format/test_invalid \
+TESTS_OF_ENGINES := encoder/test_encoder_kernels format/test_golden format/test_invalid \
   engines/test_output_plan engines/test_parity encoder/test_roundtrip
-LONG_ON_AARCH64 := encoded_cache or of_scikit_image or grows_by
+LONG_ON_AARCH64 := of_scikit_image or grows_by
 INTEGRATIONS := .venv-integrations
 STREAMING := .venv-streaming
 DOCS := .venv-docs
@@ -92,7 +92,7 @@ test-integrations: $(INTEGRATIONS)/installed $(STREAMING)/installed  ## run the 
 simulate: $(VENV)/tools  ## the compiled kernels, run without a GPU: tests/ptx/README.md
 	$(PY) tests/ptx/simulate.py
 
-simulate-all: $(VENV)/tools  ## the same for every architecture, in other orders, with failures
+simulate-all: $(VENV)/tools  ## the same for every architecture
 	$(PY) tests/ptx/simulate.py --all
 
 sanitize: $(SANITIZE)/installed  ## run test files, mutants, random images and tests of the faces under ASan and UBSan

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from dali_tools import Array, as_sample, assert_same, call, decode, run
 from nvidia.dali import fn, types
-from output_plans import convert
 
 import l3dali
 from l3dali import codec
@@ -100,57 +99,6 @@ def test_windows_keep_the_type(device: str, dtype: str) -> None:
     assert_same(crops, cropped)
     assert_same(ours, sliced)
     assert {window.dtype for window in random} == {np.dtype(dtype)}
-
-
-@pytest.mark.parametrize("target", ["float32", "float16", "uint8", "int8"])
-@pytest.mark.parametrize("dtype", SIGNED)
-def test_normalized_windows(device: str, dtype: str, target: str) -> None:
-    """The formula takes signed numbers as they are."""
-    top = np.iinfo(dtype).max
-    fixed: dict[str, Any] = {
-        "crop": (14, 15),
-        "mean": [-0.25 * top, 0.1 * top, 3],
-        "std": [0.01 * top, 0.3 * top, 7.5],
-        "scale": 2.5,
-        "mirror": 1,
-        "output_layout": "CHW",
-    }
-    ours_type = {"dtype": DTYPES[target]}
-    theirs_type = {"dtype": types.FLOAT} if target == "float16" else ours_type
-
-    def define(l3: Any) -> Any:
-        whole = fn.cast(fn.l3.decode(l3, device=device), dtype=types.INT32)
-        return (
-            fn.l3.decode_crop_mirror_normalize(l3, device=device, **fixed, **ours_type),
-            fn.crop_mirror_normalize(whole, **fixed, **theirs_type),
-        )
-
-    ours, theirs = run(define, device, {"l3": samples(images(dtype, 3))})
-    with np.errstate(over="ignore"):
-        assert_same(ours, [image.astype(target) for image in theirs])
-
-
-@pytest.mark.parametrize("target", [None, "uint8", "int8", "uint16", "int16", "float32"])
-@pytest.mark.parametrize("dtype", SIGNED)
-def test_many_windows_keep_the_numbers(device: str, dtype: str, target: str | None) -> None:
-    arrays = images(dtype, 1)
-    kind = {} if target is None else {"dtype": DTYPES[target], "fill_range": False}
-
-    grid: dict[str, Any] = {"window": (5, 9), "stride": (7, 11)}
-    (windows,) = call("decode_windows", samples(arrays), device, **grid, **kind)
-    for of_image, image in zip(windows, arrays, strict=True):
-        expected = image if target is None else convert(image.astype(np.float32), kind_of(target))
-        places = [
-            (y, x)
-            for y in range(0, image.shape[0] - 4, 7)
-            for x in range(0, image.shape[1] - 8, 11)
-        ]
-        assert_same([of_image], [np.stack([expected[y : y + 5, x : x + 9] for y, x in places])])
-
-
-def kind_of(dtype: str) -> str:
-    kind: str = np.dtype(dtype).str[1:]
-    return kind
 
 
 def test_signed_and_unsigned_files_need_a_dtype(device: str) -> None:

@@ -125,28 +125,6 @@ def decode_plans(
     return outcome, outputs, answer.number
 
 
-def decode_changing(
-    engine: str, data: bytes, changed: bytes, *, step: int, seed: int = 0
-) -> Outcome:
-    """Decodes `data`, which becomes `changed`, as l3_test_decode_changing of testing.h says.
-
-    `engine` may be "encoded_cache" too.
-    """
-    status, info = _read_info(data)
-    if status != "kOk":
-        raise AssertionError("a file that changes must be sound before")
-    status, tile, output = _decode(
-        _Call.DECODE_CHANGING,
-        [[*ENGINES, "encoded_cache"].index(engine), step, seed],
-        data,
-        np.full(info.image_bytes, GAP, np.uint8),
-        changed,
-    )
-    if status != "kOk":
-        return Outcome(status, tile)
-    return Outcome(status, None, _samples(info, output))
-
-
 def uploaded_bytes(data: bytes, plan: Plan) -> int:
     """What the CUDA engine uploads to decode by `plan`."""
     return _call(_Call.UPLOADED_BYTES, [], [data, bytes(_Plan.of(plan))]).result
@@ -317,7 +295,6 @@ class _Call(enum.IntEnum):
     ENGINE_AVAILABLE = 3
     DECODE = 4
     DECODE_PLANS = 5
-    DECODE_CHANGING = 6
     UPLOADED_BYTES = 7
     READ_ORIENTATION = 8
     MAKE_FILE = 9

@@ -133,17 +133,11 @@ Answer Decode(const Question& question) {
   if (question.call() == kL3TestDecode) {
     answer.result = l3_test_decode(question.number(0), data.data(), data.size(), output,
                                    output_bytes, question.wide(1), question.number(2), &tile);
-  } else if (question.call() == kL3TestDecodePlans) {
+  } else {
     const std::vector<L3TestPlan> plans = question.plans(2);
     answer.result = l3_test_decode_plans(question.number(0), data.data(), data.size(), plans.data(),
                                          plans.size(), output, output_bytes, question.number(1),
                                          &tile, &answer.number);
-  } else {
-    const Bytes& changed = question.blob(2);
-    if (changed.size() != data.size()) throw std::out_of_range("changed data");
-    answer.result = l3_test_decode_changing(question.number(0), data.data(), changed.data(),
-                                            data.size(), question.number(1), question.number(2),
-                                            nullptr, output, output_bytes, &tile);
   }
   answer.tile = tile;
   return answer;
@@ -202,7 +196,6 @@ Answer Reply(const Question& question) {
     }
     case kL3TestDecode:
     case kL3TestDecodePlans:
-    case kL3TestDecodeChanging: return Decode(question);
     case kL3TestUploadedBytes: {
       const std::vector<L3TestPlan> plans = question.plans(1);
       answer.result =

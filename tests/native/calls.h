@@ -28,7 +28,6 @@ enum L3TestCall {
   kL3TestDecode = 4,           // engine, stride, threads; data, output -> status, output
   // engine, threads; data, output, L3TestPlans -> status, output, decoded tiles as the number
   kL3TestDecodePlans = 5,
-  kL3TestDecodeChanging = 6,   // engine, step, seed; data, output, changed -> status, output
   kL3TestUploadedBytes = 7,    // ; data, L3TestPlan -> bytes
   kL3TestReadOrientation = 8,  // ; EXIF -> how it turns
   // Of fuzz/generator.h and fuzz/mutator.h. Behind the choices come zeros if the seed is 0, else

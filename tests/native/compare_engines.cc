@@ -35,7 +35,7 @@ constexpr size_t kGapBytes = 7;
 constexpr size_t kGroupBytes = 16;  // as kernels store them
 // Small, so that a batch of small files has several parts, and copies from where the files are.
 constexpr UploadPolicy kSmallParts = {16 << 10, 1 << 10};
-constexpr uint64_t kCacheBytes = 64 << 20, kSmallCacheBytes = 1 << 20;
+constexpr uint64_t kCacheBytes = 64 << 20;
 
 enum class Store {
   kWhole,     // the image as stored, which takes no plan
@@ -114,13 +114,8 @@ LaunchCounts NoLaunches() {
 // A GPU that counts launches and may say of itself what makes the engine use large blocks.
 class LimitedDevice : public GpuDevice {
  public:
-  // `on_plan`, if any, is called when the first batch has been planned, and nothing staged yet.
-  LimitedDevice(std::unique_ptr<GpuDevice> device, bool has_large_blocks, LaunchCounts* launches,
-                std::function<void()> on_plan = nullptr)
-      : device_(std::move(device)),
-        has_large_blocks_(has_large_blocks),
-        launches_(launches),
-        on_plan_(std::move(on_plan)) {}
+  LimitedDevice(std::unique_ptr<GpuDevice> device, bool has_large_blocks, LaunchCounts* launches)
+      : device_(std::move(device)), has_large_blocks_(has_large_blocks), launches_(launches) {}
 
   GpuLimits limits() const override {
     GpuLimits limits = device_->limits();
@@ -137,7 +132,6 @@ class LimitedDevice : public GpuDevice {
   }
 
   std::shared_ptr<void> AllocatePinned(size_t bytes) override {
-    if (on_plan_ != nullptr) std::exchange(on_plan_, nullptr)();
     return device_->AllocatePinned(bytes);
   }
   std::shared_ptr<void> AllocateDevice(size_t bytes) override {
@@ -153,7 +147,6 @@ class LimitedDevice : public GpuDevice {
   const std::unique_ptr<GpuDevice> device_;
   const bool has_large_blocks_;
   LaunchCounts* const launches_;
-  std::function<void()> on_plan_;
 };
 
 // What becomes of an image, and where it lies among the outputs of a batch.
@@ -368,7 +361,7 @@ uint64_t Digest(const DecodeResult& result, const uint8_t* pixels, size_t bytes)
 // `on_result`, if any, is called before the CPU decodes.
 size_t CountDifferences(const Way& way, const std::vector<const File*>& chosen, uint32_t seed,
                         GpuDevice* memory, BatchDecoder* decoder, EncodedCache* cache,
-                        std::FILE* digests, const std::function<void()>& on_result = nullptr) {
+                        std::FILE* digests) {
   std::mt19937 random(seed);
   std::vector<const File*> files;  // of each window
   for (const File* file : chosen) files.insert(files.end(), way.windows, file);
@@ -432,7 +425,6 @@ size_t CountDifferences(const Way& way, const std::vector<const File*>& chosen, 
   const std::vector<DecodeResult>& results = decoder->Wait();
   std::vector<uint8_t> got(bytes);
   copy(got.data(), outputs_dev.get());
-  if (on_result != nullptr) on_result();
 
   std::vector<uint8_t> expected = untouched;
   for (size_t i = 0; i < files.size(); ++i) {
@@ -506,43 +498,6 @@ bool EnginesAgree(const std::vector<std::string>& names,
 }
 
 }  // namespace
-
-size_t CountDifferences(const BatchCase& batch,
-                        const std::function<std::unique_ptr<GpuDevice>()>& make) {
-  std::vector<File> files;
-  for (size_t i = 0; i < batch.files.size(); ++i) {
-    AddFile(std::to_string(i), batch.files[i], &files);
-  }
-  std::vector<const File*> chosen;
-  for (const File& file : files) chosen.push_back(&file);
-  if (chosen.empty()) return 0;
-  Way way = kWays[batch.way % std::size(kWays)];
-  if (batch.windows != 0) way.windows = batch.windows;
-  const std::unique_ptr<GpuDevice> memory = make();
-  const auto cache = std::make_shared<EncodedCache>(
-      CacheOptions{kSmallCacheBytes, CachePolicy::kThreshold, 0}, make());
-  const auto become = [&files](const std::vector<std::vector<uint8_t>>& others) {
-    for (File& file : files) {
-      if (others.empty()) continue;
-      const auto& other = others[std::stoul(file.name)];
-      std::copy(other.begin(), other.end(), file.bytes.begin());
-    }
-  };
-  LaunchCounts launches;
-  BatchDecoder decoder(std::make_unique<LimitedDevice>(make(), way.has_large_blocks, &launches,
-                                                       [&] { become(batch.changed); }),
-                       cache, way.upload());
-  const auto count = [&](const Way& one) {
-    return CountDifferences(one, chosen, batch.seed, memory.get(), &decoder, cache.get(), nullptr,
-                            [&] { become(batch.judged_as); });
-  };
-  if (way.source != Source::kCache) return count(way);
-  Way filling = way;
-  filling.source = Source::kHostToCache;
-  filling.windows = 1;
-  filling.store = Store::kWhole;
-  return count(filling) + count(way);
-}
 
 int CompareEngines(int argc, char** argv, const std::function<std::unique_ptr<GpuDevice>()>& make) {
   if (argc < 2) {

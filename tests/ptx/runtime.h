@@ -49,7 +49,6 @@ class Runtime {
 
   // Findings to stderr. Returns whether all was well.
   bool Finish();
-  const Findings& findings() const { return findings_; }
 
  private:
   struct Allocation {

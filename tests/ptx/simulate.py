@@ -1,8 +1,7 @@
 """`make simulate`: the project's GPU test on a machine without a GPU.
 
 nvcc compiles the kernels to PTX of one architecture; the PTX machine runs it under the real host
-code, over a stand-in for libcudart. `--all` is `make simulate-all`: every architecture, more
-batches.
+code, over a stand-in for libcudart. `--all` is `make simulate-all`: every architecture.
 Ends with 1 if a run finds anything. Without nvcc it prints that it is skipped.
 """
 
@@ -31,12 +30,7 @@ ARCH = "80"
 # With 80 and the newest: what the wheels have kernels for, and where PTX differs most.
 OTHER_ARCHS = ("75", "90")
 COMPARE = BUILD / "l3_simulated_compare"
-CASES = BUILD / "l3_simulated_cases"
 EXTENSION = BUILD / "site/nvidia/nvimgcodec/extensions/l3_simulated_extension"
-FEW_CASES, ALL_CASES = 300, 24000  # small batches: of `make simulate`, of `make simulate-all`
-CASES_OF_A_RUN = 50
-# A kernel that never ends exceeds the limit, and no batch comes near. Large pages save page faults.
-CASE_LIMITS = {"L3_PTX_MAX_INSTRUCTIONS": "100000000", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
 @dataclass(frozen=True)
@@ -74,7 +68,7 @@ def build(nvcc: Path) -> None:
     if not _has_usable_nvcc():
         options.append(f"-DL3_CUDA_ROOT={nvcc.parent.parent}")
     subprocess.run(["cmake", "-S", ".", "-B", BUILD, "-G", "Ninja", *options], check=True)
-    targets = [COMPARE.name, CASES.name]
+    targets = [COMPARE.name]
     if has_nvimgcodec():
         targets += [EXTENSION.name, "l3_simulated_library"]
     else:
@@ -100,24 +94,10 @@ def newest_arch(nvcc: Path) -> str:
     return str(max(int(arch) for arch in re.findall(r"compute_(\d+)\s", listed)))
 
 
-def case_runs(count: int, files: list[Path]) -> list[Run]:
-    """Small batches of test files and generated files."""
-    shares = count // CASES_OF_A_RUN
-    return [
-        Run(
-            f"{count} small batches, share {share}",
-            [CASES, f"{share}/{shares}", str(count), *files],
-            CASE_LIMITS,
-        )
-        for share in range(shares)
-    ]
-
-
 def make_runs(nvcc: Path, everything: bool) -> list[Run]:
     files = sorted(Path("tests").glob("*/**/*.l3"))  # what `make gpu` compares, in its order
     compare: list[str | Path] = [COMPARE, *files]
     runs = [Run("compare", compare, {"L3_DIGESTS": str(BUILD / "digests.txt")}, shows=True)]
-    runs += case_runs(ALL_CASES if everything else FEW_CASES, files)
     if has_nvimgcodec():
         small = Path("tests/golden/v1/rans_size_33x9.l3")
         runs.append(Run("library", [EXTENSION.absolute(), small]))
