@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import gc
-import importlib.util
 import io
 import itertools
-import math
 import multiprocessing
 import statistics
 import tempfile
@@ -34,7 +31,6 @@ from torchvision.transforms.functional import pil_to_tensor
 import l3dali
 import l3dali.pillow
 import l3dali.torch
-import l3dali.webdataset
 
 SETS = ("photo/kodak", "photo/large")
 SIDE = 512  # of crops
@@ -68,9 +64,9 @@ class Source:
             path.write_bytes(file)
         return paths
 
-    def loader(self, kind: Callable[..., Any], dataset: Any) -> Any:
+    def loader(self, dataset: Any) -> Any:
         """Crops are stacked in the worker."""
-        return kind(
+        return DataLoader(
             dataset,
             batch_size=self.batch,
             num_workers=self.workers,
@@ -89,7 +85,6 @@ class Way:
     decode: Decode
     load: Callable[[Source, Decode], Any]
     crops: bool = False  # measured too
-    package: str = "torch"  # that it needs
 
 
 @dataclass(frozen=True)
@@ -138,7 +133,7 @@ class Files(Dataset[torch.Tensor]):  # type: ignore[misc]  # PyTorch is not wher
 
 def of_files(source: Source, decode: Decode) -> Any:
     """PyTorch's `DataLoader`."""
-    return source.loader(DataLoader, Files(source.write(), source.windows, decode))
+    return source.loader(Files(source.write(), source.windows, decode))
 
 
 class Threads:
@@ -158,52 +153,6 @@ class Threads:
                 batched=source.stacks,
                 threads=source.workers,
             )
-
-
-def take_image(suffix: str, sample: dict[str, Any]) -> torch.Tensor:
-    """The tensor of a sample of webdataset's."""
-    return torch.from_numpy(sample[suffix]).permute(2, 0, 1)
-
-
-def of_shards(source: Source, decode: Decode) -> Any:
-    """webdataset, with the decoder that it has for the suffix."""
-    import webdataset
-
-    del decode
-    shards = [source.folder / f"{i}.tar" for i in range(2 * source.workers)]
-    for i, shard in enumerate(shards):
-        with webdataset.TarWriter(str(shard)) as writer:
-            for number in range(i, len(source.files), len(shards)):
-                writer.write({"__key__": f"{number}", source.suffix: source.files[number]})
-    has_l3 = source.suffix == "l3"
-    handler = l3dali.webdataset.decode if has_l3 else webdataset.imagehandler("rgb8")
-    dataset = webdataset.WebDataset([f"file:{shard}" for shard in shards], shardshuffle=False)
-    decoded = dataset.decode(handler).map(functools.partial(take_image, source.suffix))
-    return source.loader(DataLoader, decoded)
-
-
-class Decoded:
-    """What LitData calls for each sample."""
-
-    def __init__(self, decode: Decode) -> None:
-        self.decode = decode
-
-    def __call__(self, data: bytes) -> torch.Tensor:
-        return self.decode(data, None)
-
-
-def of_chunks(source: Source, decode: Decode) -> Any:
-    """LitData: the bytes of files, decoded by a transform."""
-    from litdata import StreamingDataLoader, StreamingDataset
-    from litdata.streaming import Cache
-
-    cache = Cache(str(source.folder), chunk_bytes="16MB")
-    for i, file in enumerate(source.files):
-        cache[i] = file
-    cache.done()
-    cache.merge()
-    dataset = StreamingDataset(str(source.folder), transform=Decoded(decode))
-    return source.loader(StreamingDataLoader, dataset)
 
 
 def ways() -> list[Way]:
@@ -226,10 +175,6 @@ def ways() -> list[Way]:
             for n, e in l3
         ),
         *(Way(f"{n}, Pillow", "l3", e, by_pillow, of_files, crops=True) for n, e in l3),
-        Way("webdataset: PNG", "png", PNG.encode, by_pillow, of_shards, package="webdataset"),
-        *(Way(f"webdataset: {n}", "l3", e, by_l3, of_shards, package="webdataset") for n, e in l3),
-        Way("LitData: PNG", "png", PNG.encode, by_torchvision, of_chunks, package="litdata"),
-        *(Way(f"LitData: {n}", "l3", e, by_l3, of_chunks, package="litdata") for n, e in l3),
     ]
 
 
@@ -293,8 +238,7 @@ def measure(
     pictures: list[Image], crops: bool, count: int, rounds: int, batch: int, workers: int
 ) -> dict[str, dict[str, Any]]:
     """All ways of a task in turns: medians, and ratios of the same round to the first way's."""
-    chosen = [way for way in ways() if importlib.util.find_spec(way.package)]
-    chosen = [way for way in chosen if way.crops or not crops]
+    chosen = [way for way in ways() if way.crops or not crops]
     windows = draw_windows(pictures, SIDE if crops else 0)
     turns: dict[str, list[Turn]] = {way.name: [] for way in chosen}
     encoded = {way.name: [way.encode(image) for image in pictures] for way in chosen}
@@ -348,27 +292,21 @@ def loaders(
 ) -> Result:
     """PyTorch's loaders without DALI.
 
-    Files in the page cache to batches of uint8 tensors in the main process, by worker processes:
-    PyTorch's `DataLoader`, webdataset from tar files, LitData from chunks. Whole images come as
-    lists of tensors, crops stacked, through shared memory, which takes its part. `decode_batch`
-    has threads of the main process instead of workers. webdataset has Pillow for PNG and
-    `l3dali.webdataset.decode` for L3; LitData has bytes, which a transform decodes by torchvision
-    or `l3dali.torch`. All lossless ways gave the same pixels before they
-    were timed. An epoch of warm workers each, in turns; medians, ratios within a round; CPU time
-    of the main process and the workers.
+    Files in the page cache to batches of uint8 tensors in the main process, by worker processes of
+    PyTorch's `DataLoader`. Whole images come as lists of tensors, crops stacked, through shared
+    memory, which takes its part. `decode_batch` has threads of the main process instead of
+    workers. All lossless ways gave the same pixels before they were timed. An epoch of warm
+    workers each, in turns; medians, ratios within a round; CPU time of the main process and the
+    workers.
     """
     l3dali.pillow.register()
     text = f"PyTorch {torch.__version__}, torchvision {torchvision.__version__}, "
     text += f"Pillow {PIL.__version__}.\n"
-    for package in ("webdataset", "litdata"):
-        if not importlib.util.find_spec(package):
-            text += f"\nNot measured: {package}, which is not installed.\n"
     results: dict[str, Any] = {}
     for name in sets:
         pictures = [image for _, image in images(data, name)]
         if not pictures:
             raise SystemExit(f"no images in {data / name}")
-        pictures *= math.ceil(2 * workers / len(pictures))  # one for each shard of webdataset's
         for task in (WHOLE, CROPS):
             found = measure(pictures, task == CROPS, files, rounds, batch, workers)
             results[f"{name}, {task}"] = found
