@@ -19,8 +19,22 @@ MOVED = (
     (re.compile(r"shm_"), "librt.so.1"),
 )
 MOVED_IN = "GLIBC_2.34"
-# Headers ask it whether a process has one thread. 0 means: take atomic operations always.
-NEW_DATA = '__attribute__((visibility("hidden"))) char __libc_single_threaded = 0;'
+# What newer headers ask for. The first says whether a process has one thread; 0 means: take atomic
+# operations always. Before glibc 2.33 the others were static functions.
+NEW = """
+#pragma GCC visibility push(hidden)
+#ifdef __x86_64__
+enum { kVersion = 1 };
+#else
+enum { kVersion = 0 };
+#endif
+struct stat;
+extern __attribute__((visibility("default"))) int __xstat(int, const char*, struct stat*);
+extern __attribute__((visibility("default"))) int __fxstat(int, int, struct stat*);
+char __libc_single_threaded = 0;
+int stat(const char* path, struct stat* out) { return __xstat(kVersion, path, out); }
+int fstat(int file, struct stat* out) { return __fxstat(kVersion, file, out); }
+"""
 
 
 class Symbol(NamedTuple):
@@ -106,12 +120,12 @@ def make(compiler: str, allowed: dict[str, list[str]], folder: Path) -> Path:
         rooms.setdefault(fitting[0] if fitting else "libc.so.6", []).append(symbol)
     libraries = [make_library(compiler, symbols, folder / name) for name, symbols in rooms.items()]
     cxx = make_library(compiler, listed(found("libstdc++.so.6")), folder / "libstdc++.so.6")
-    (folder / "new_data.c").write_text(NEW_DATA + "\n")
-    data = folder / "new_data.o"
-    command = [compiler, "-x", "c", "-fPIC", "-c", str(folder / "new_data.c"), "-o", str(data)]
+    (folder / "new.c").write_text(NEW)
+    new = folder / "new.o"
+    command = [compiler, "-x", "c", "-fPIC", "-c", str(folder / "new.c"), "-o", str(new)]
     subprocess.run(command, check=True)
     static = found("libstdc++.a")
-    (folder / "libstdc++.so").write_text(f'GROUP ( "{cxx}" "{data}" "{static}" )\n')
+    (folder / "libstdc++.so").write_text(f'GROUP ( "{cxx}" "{new}" "{static}" )\n')
     # The system's own script, which has more than the library.
     script = found("libc.so").read_text()
     stand_ins = " ".join(f'"{library}"' for library in libraries)
