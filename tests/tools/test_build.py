@@ -226,10 +226,9 @@ def test_operators_do_not_show_the_machine_that_built_them() -> None:
     """DALI's errors show the names of source files."""
     plugin = importlib.import_module("l3dali.plugin")
     library = plugin.library_path()
-    for path in (library, library.with_name("libl3_cuda.so")):
-        if path.exists():
-            content = path.read_bytes()
-            assert re.findall(rb"/[ -~]*/(?:src|include)/[ -~]*\.(?:h|cc|cu)\b", content) == []
+    for path in library.parent.glob("libl3_*.so"):
+        shown = re.findall(rb"/[ -~]*/(?:src|include)/[ -~]*\.(?:h|cc|cu)\b", path.read_bytes())
+        assert shown == [], path.name
     assert b"src/op/decode_operator.h" in library.read_bytes()
 
 
