@@ -7,7 +7,8 @@
 //   }
 //
 // What holds for all functions:
-// * Memory is the caller's, or comes from its allocator. Nothing is kept between calls, so any threads may call at once.
+// * Memory is the caller's, or comes from its allocator. Nothing is kept between calls, so any
+// threads may call at once.
 // * A file may hold any bytes: damaged or hostile ones give a status, and no byte outside of the
 //   buffers is read or written. One that changes during a call gives a status or pixels. An image
 //   that changes while it is encoded may give a file that does not decode.
@@ -331,7 +332,7 @@ L3_API l3_status l3_encode(const l3_image* image, const l3_encode_options* optio
 
 // Encodes as l3_encode() does, to memory of an allocator of the size of the file.
 //
-// file: set to the memory, which the caller frees; null after an error.
+// file: set to the memory, which the caller frees, after an error too; null if none was taken.
 // Returns what l3_encode() does; L3_INVALID_ARGUMENT for an allocator without function.
 L3_API l3_status l3_encode_alloc(const l3_image* image, const l3_encode_options* options,
                                  const l3_allocator* allocator, void** file, size_t* file_size);

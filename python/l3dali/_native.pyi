@@ -44,7 +44,7 @@ def encode(
 class DecodeBatch:
     def __init__(
         self,
-        items: Sequence[Buffer],
+        items: Sequence[Buffer] | Sequence[str],  # strings are paths
         *,
         windows: Sequence[tuple[int, int, int, int] | None],
         colors: str,
@@ -56,6 +56,7 @@ class DecodeBatch:
         fills_range: bool | None = None,
         orients: bool = False,
         is_partial: bool = False,
+        threads: int = 1,  # that read files at paths
     ) -> None: ...
     @property
     def shapes(self) -> list[tuple[int, int, int]]: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sized
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
@@ -364,15 +365,15 @@ def plan_decode(
 
 
 @contextlib.contextmanager
-def explain_errors(items: Sequence[Buffer]) -> Iterator[None]:
-    """Errors name another format, and trailing data as a possible reason."""
+def explain_errors(items: Sequence[Buffer] | Sequence[str]) -> Iterator[None]:
+    """Errors name another format, and trailing data as a possible reason; items may be paths."""
     try:
         yield
     except L3Error as error:
         data = items[error.index or 0]
         reason = ""
         if error.status is Status.BAD_MAGIC:
-            reason = remedy_for_other(_bytes_of(data)[:16].tobytes())
+            reason = remedy_for_other(_beginning_of(data))
         elif error.status is Status.CORRUPT_HEADER:
             reason = "header, chunks or tile index are corrupt, or data follows the image"
         if not reason:
@@ -381,9 +382,12 @@ def explain_errors(items: Sequence[Buffer]) -> Iterator[None]:
         raise L3Error(item + reason, error.status, error.index) from None
 
 
-def _bytes_of(data: Buffer) -> memoryview:
-    """Slices of others may be of rows, or of larger items."""
-    return np.frombuffer(memoryview(data), np.uint8).data
+def _beginning_of(data: Buffer | str) -> bytes:
+    """The first bytes, by which formats are known. Items of a buffer may be rows, or larger."""
+    if isinstance(data, str):
+        with Path(data).open("rb") as file:
+            return file.read(16)
+    return np.frombuffer(memoryview(data), np.uint8)[:16].tobytes()
 
 
 def run_decode(batch: DecodeBatch, outs: list[Image] | None, threads: int) -> list[Image]:

@@ -5,24 +5,27 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict, get_args, overload
 
 import torch
 
 from l3dali import _native, arguments
 from l3dali.arguments import DEFAULT_THREADS, LAYOUTS, Layout, Window
 from l3dali.codec import DEFAULT_MAX_PIXELS, explain_errors
+from l3dali.console import printable
+from l3dali.errors import L3Error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from typing_extensions import Buffer
+    from typing_extensions import Buffer, Unpack
 
     from l3dali import _cuda
 
-__all__ = ["Layout", "Mode", "decode", "decode_batch"]
+__all__ = ["FileOptions", "Layout", "Mode", "decode", "decode_batch", "decode_files"]
 
 #: Which channels tensors have. `decode_batch` says what each mode makes.
 Mode = Literal["UNCHANGED", "GRAY", "RGB"]
@@ -169,19 +172,85 @@ def decode_batch(
     return _decode(files, checked, options, batched=batched, names_items=True)
 
 
-class _Options(NamedTuple):
+class FileOptions(TypedDict, total=False):
+    """The options of `decode_files`, which mean what they do in `decode_batch`."""
+
     device: torch.device | str | int
     mode: Mode
     dtype: torch.dtype | None
     fill_range: bool | None
     layout: Layout
+    windows: Sequence[Window | None] | None
     channels: Sequence[int] | None
     threads: int
     max_pixels: int | None
 
 
+@overload
+def decode_files(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    batched: Literal[False] = False,
+    **options: Unpack[FileOptions],
+) -> list[torch.Tensor]: ...
+@overload
+def decode_files(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    batched: Literal[True],
+    **options: Unpack[FileOptions],
+) -> torch.Tensor: ...
+def decode_files(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    batched: bool = False,
+    **options: Unpack[FileOptions],
+) -> list[torch.Tensor] | torch.Tensor:
+    """Reads and decodes a batch of L3 files; of a window it reads only the tiles.
+
+    Args:
+        paths: regular files of this machine. One path several times in a row is a file with several
+            windows: it is opened once, and a tile that they share is read and decoded once.
+        batched: as in `decode_batch`.
+        **options: those of `decode_batch`. `threads` also read the files.
+
+    Returns:
+        A tensor for each path, or one of all, as `decode_batch` gives them.
+
+    Raises:
+        OSError: the first file that cannot be read.
+        L3Error: the first file that fails, with its name; `.index` says which it is.
+        TypeError, ValueError, RuntimeError, ImportError: as `decode_batch`.
+    """
+    if isinstance(paths, (str, bytes, os.PathLike)):
+        raise TypeError("paths is a sequence of paths: put one path in a list")
+    files = [os.fspath(path) for path in paths]
+    for i, path in enumerate(files):
+        if not isinstance(path, str):
+            raise TypeError(f"paths[{i}] is a path, not {type(path).__name__}")
+    windows = arguments.checked_windows(options.pop("windows", None), len(files))
+    try:
+        return _decode(files, windows, _Options(**options), batched=batched, names_items=True)
+    except L3Error as error:
+        path = files[error.index or 0]
+        reason = str(error).removeprefix(f"item {error.index}: ")
+        message = f"item {error.index}: {printable(path)}: {reason}"
+        raise L3Error(message, error.status, error.index) from None
+
+
+class _Options(NamedTuple):
+    device: torch.device | str | int = "cpu"
+    mode: Mode = "UNCHANGED"
+    dtype: torch.dtype | None = None
+    fill_range: bool | None = None
+    layout: Layout = "CHW"
+    channels: Sequence[int] | None = None
+    threads: int = DEFAULT_THREADS
+    max_pixels: int | None = DEFAULT_MAX_PIXELS
+
+
 def _decode(
-    files: list[Buffer],
+    files: list[Buffer] | list[str],
     windows: list[Window | None],
     options: _Options,
     *,
@@ -199,6 +268,7 @@ def _decode(
     if layout not in LAYOUTS:
         raise ValueError(f"layout {layout!r} is not supported; layouts: {', '.join(LAYOUTS)}")
     gpu = None if target.type == "cpu" else _gpu_of(target)
+    count = arguments.checked_threads(threads)
     with explain_errors(files):
         batch = (_native if gpu is None else gpu.module).DecodeBatch(
             files,
@@ -210,8 +280,8 @@ def _decode(
             names_items=names_items,
             channels=arguments.checked_channels(channels),
             fills_range=fill_range,
+            threads=count,
         )
-    count = arguments.checked_threads(threads)
     if _is_tracing():
         raise RuntimeError("a trace records no pixels, but the memory for them: decode outside")
     tensors = _tensors(batch, target if gpu is None else gpu.device, batched=batched)

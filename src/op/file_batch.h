@@ -36,6 +36,7 @@ struct FileEntry {
   uint64_t offset = 0;      // in the file
   uint64_t bytes = kToTheEnd;
   bool is_skipped = false;  // gives no bytes
+  bool can_be_lazy = true;  // is a handle if the reader is lazy and it is L3
 };
 
 // Reads batches on DALI's threads. Whole files go straight into the output.
@@ -115,7 +116,8 @@ class FileBatch {
   static bool OpenRemote(File* file) {
     if (file->entry.path.find("://") == std::string::npos) return false;
     file->remote = dali::FileStream::Open(file->entry.path);
-    SetBytes(file, {0, 0, file->remote->Size(), 0});
+    Enforce(*file, SetBytes(file, {0, 0, file->remote->Size(), 0}));
+    file->remote->SeekRead(static_cast<ptrdiff_t>(file->entry.offset));
     return true;
   }
 
@@ -129,6 +131,7 @@ class FileBatch {
   // L3 files become handles, and so do those that cannot be opened: who decodes them reports them.
   // What else there is, and L3 with a damaged head, is read as a whole.
   void LookLazily(File* file) const {
+    if (!file->entry.can_be_lazy) return Look(file);
     if (file->entry.is_skipped || OpenRemote(file)) return;
     OpenFile opened;
     std::string error = opened.Open(file->entry.path.c_str(), is_direct_);

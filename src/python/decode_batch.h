@@ -4,17 +4,22 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "base/parallel.h"
 #include "core/tile.h"
+#include "files/open_file.h"
 #include "format/image_view.h"
 #include "output/orientation.h"
 #include "output/output_plan.h"
@@ -22,6 +27,7 @@
 #include "output/request.h"
 #include "output/window_job.h"
 #include "python/errors.h"
+#include "python/gil.h"
 
 namespace l3 {
 
@@ -52,29 +58,38 @@ class DecodeBatch {
   // of one file, which is judged once.
   DecodeBatch(const std::vector<py::buffer>& items, const std::vector<MaybeWindow>& windows,
               const DecodeRequest& request, const BatchOptions& options)
-      : options_(options), request_(request) {
+      : DecodeBatch(items.size(), windows, request, options) {
     const auto parse = options.is_partial ? ParseIndex : ParseImage;
-    if (items.size() != windows.size()) throw py::value_error("a window for each item");
     for (size_t i = 0; i < items.size(); ++i) {
-      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
       const BufferBytes& bytes = bytes_.emplace_back(items[i]);
       const BufferBytes* const before = i == 0 ? nullptr : &bytes_[i - 1];
-      shares_file_.push_back(before != nullptr && before->data() == bytes.data() &&
-                             before->size() == bytes.size());
-      if (shares_file_[i]) {
-        views_.push_back(views_[i - 1]);
-      } else {
-        ImageView& view = views_.emplace_back();
-        RequireParsed(parse(bytes.data(), bytes.size(), &view), bytes.size(), view, IndexOf(i));
-      }
-      PlanItem(i, windows[i]);
-      if (shares_file_[i]) {
-        files_.back().end = i + 1;
-        continue;
-      }
-      files_.push_back({i, i + 1, SplitOutputByGroup(views_[i], plans_[i])});
-      // The file has changed since it was judged.
-      if (files_.back().shares.empty()) Require(Status::kCorruptHeader, "", IndexOf(i));
+      const bool shares_file =
+          before != nullptr && before->data() == bytes.data() && before->size() == bytes.size();
+      AddItem(shares_file, "");
+    }
+    for (File& file : files_) {
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+      const BufferBytes& bytes = bytes_[file.begin];
+      ImageView view;
+      RequireParsed(parse(bytes.data(), bytes.size(), &view), bytes.size(), view,
+                    IndexOf(file.begin));
+      PlanFile(&file, view);
+      if (file.raise) file.raise();
+    }
+  }
+
+  // The same of files at paths, on `threads` threads (0: all the machine has): reads the head of
+  // each, and what its windows need. Raises OSError for a file that cannot be read.
+  DecodeBatch(const std::vector<std::string>& paths, const std::vector<MaybeWindow>& windows,
+              const DecodeRequest& request, const BatchOptions& options, unsigned threads)
+      : DecodeBatch(paths.size(), windows, request, options) {
+    for (size_t i = 0; i < paths.size(); ++i) AddItem(i > 0 && paths[i] == paths[i - 1], paths[i]);
+    {
+      const WithoutGil released;
+      ParallelFor(files_.size(), threads, [this](uint64_t file) { ReadFile(&files_[file]); });
+    }
+    for (const File& file : files_) {
+      if (file.raise) file.raise();
     }
   }
 
@@ -94,11 +109,8 @@ class DecodeBatch {
   std::vector<std::vector<std::pair<uint64_t, uint64_t>>> Ranges(uint64_t max_gap) const {
     std::vector<std::vector<std::pair<uint64_t, uint64_t>>> ranges;
     for (const File& file : files_) {
-      std::vector<OutputPlan> plans;
-      for (size_t i = file.begin; i < file.end; ++i) plans.push_back(plans_[i].output);
       auto& list = ranges.emplace_back();
-      const WindowJob job = {&views_[file.begin], &file.shares, plans.data(), plans.size()};
-      for (const ByteRange& range : FindPayloadRanges(job, max_gap)) {
+      for (const ByteRange& range : RangesOf(file, max_gap)) {
         list.emplace_back(range.begin, range.end);
       }
       if (list.empty()) Require(Status::kCorruptHeader, "", IndexOf(file.begin));
@@ -173,56 +185,131 @@ class DecodeBatch {
   struct File {
     size_t begin, end;
     std::vector<GroupOutput> shares;  // what is wanted of its groups of channels
+    std::string path;                 // empty for a buffer
+    std::unique_ptr<uint8_t[]> memory = nullptr;  // of the file at the path, as far as it is read
+    std::function<void()> raise = nullptr;  // what is wrong; needs the GIL
   };
 
   std::optional<size_t> IndexOf(size_t item) const {
     return options_.names_items ? std::optional<size_t>(item) : std::nullopt;
   }
 
-  void PlanItem(size_t i, const MaybeWindow& window) {
-    request_.window.reset();
-    if (window) {
-      const auto [top, left, height, width] = *window;
-      request_.window = {{left, width}, {top, height}};
+  DecodeBatch(size_t count, const std::vector<MaybeWindow>& windows, const DecodeRequest& request,
+              const BatchOptions& options)
+      : options_(options), request_(request), windows_(windows), views_(count), plans_(count) {
+    if (windows.size() != count) throw py::value_error("a window for each item");
+  }
+
+  void AddItem(bool shares_file, const std::string& path) {
+    if (!shares_file) files_.push_back({files_.empty() ? 0 : files_.back().end, 0, {}, path});
+    files_.back().end = shares_file ? files_.back().end + 1 : files_.back().begin + 1;
+  }
+
+  // Plans the windows of a file. Needs no GIL; what is wrong is `file->raise`.
+  void PlanFile(File* file, const ImageView& view) {
+    DecodeRequest request = request_;
+    if (options_.orients) request.orientation = ReadOrientation(FindChunk(view, kChunkExif));
+    for (size_t i = file->begin; i < file->end; ++i) {
+      request.window.reset();
+      if (windows_[i]) {
+        const auto [top, left, height, width] = *windows_[i];
+        request.window = {{left, width}, {top, height}};
+      }
+      const ImageInfo& info = view.info;
+      views_[i] = view;
+      // Windows of a file have its channels in common.
+      if (i > file->begin) plans_[i] = plans_[i - 1];
+      Misfit misfit = i > file->begin ? PlanWindow(request, info, &plans_[i])
+                                      : PlanOutput(request, info, &plans_[i]);
+      if (options_.is_bfloat16 && !AllowsType(info, kBfloat16, request.fills_range)) {
+        misfit = Misfit::kType;
+      }
+      if (misfit == Misfit::kNone) continue;
+      file->raise = [=] {
+        const bool is_large = misfit == Misfit::kPixels;
+        ThrowL3Error(is_large ? Status::kOutputTooSmall : Status::kInvalidArgument,
+                     Explain(misfit, request, views_[i].info), IndexOf(i));
+      };
+      return;
     }
-    const ImageInfo& info = views_[i].info;
-    if (options_.orients) {
-      request_.orientation = ReadOrientation(FindChunk(views_[i], kChunkExif));
+    file->shares = SplitOutputByGroup(view, plans_[file->begin]);
+    // The file has changed since it was judged.
+    if (file->shares.empty()) {
+      file->raise = [=] { Require(Status::kCorruptHeader, "", IndexOf(file->begin)); };
     }
-    // Windows of a file have its channels in common.
-    TensorPlan& plan = plans_.emplace_back(shares_file_[i] ? plans_[i - 1] : TensorPlan{});
-    Misfit misfit =
-        shares_file_[i] ? PlanWindow(request_, info, &plan) : PlanOutput(request_, info, &plan);
-    if (options_.is_bfloat16 && !AllowsType(info, kBfloat16, request_.fills_range))
-      misfit = Misfit::kType;
-    if (misfit == Misfit::kNone) return;
-    ThrowL3Error(misfit == Misfit::kPixels ? Status::kOutputTooSmall : Status::kInvalidArgument,
-                 Explain(misfit, info), IndexOf(i));
+  }
+
+  // Reads of a file what its windows need. Needs no GIL.
+  void ReadFile(File* file) {
+    constexpr uint64_t kFirstBytes = 4096;  // a page; few heads have more
+    const auto fail = [=](const std::string& error) {
+      file->raise = [=] {
+        py::set_error(PyExc_OSError,
+                      ("item " + std::to_string(file->begin) + ": " + error).c_str());
+        throw py::error_already_set();
+      };
+    };
+    OpenFile opened;
+    std::string error = opened.Open(file->path.c_str());
+    if (!error.empty()) return fail(error);
+    const uint64_t bytes = opened.identity().bytes;
+    file->memory.reset(new uint8_t[bytes]);
+    uint8_t* const memory = file->memory.get();
+    ImageView view = {};
+    Status status = Status::kTruncated;
+    uint64_t known = 0;
+    for (uint64_t needed = kFirstBytes; known < std::min(needed, bytes);) {
+      needed = std::min(needed, bytes);
+      error = opened.Read(known, needed - known, memory + known);
+      if (!error.empty()) return fail(error);
+      known = needed;
+      status = ParseIndex(memory, known, &view);
+      if (status == Status::kOk || status == Status::kTruncated) needed = PayloadsOffset(view);
+    }
+    if (status == Status::kOk) status = FindPayloads(memory, bytes, &view);
+    if (status != Status::kOk) {
+      file->raise = [=] { RequireParsed(status, bytes, view, IndexOf(file->begin)); };
+      return;
+    }
+    PlanFile(file, view);
+    if (file->raise) return;
+    for (const ByteRange& range : RangesOf(*file, kFirstBytes)) {
+      const uint64_t begin = std::max(range.begin, known);
+      if (begin < range.end) error = opened.Read(begin, range.end - begin, memory + begin);
+      if (!error.empty()) return fail(error);
+    }
+  }
+
+  std::vector<ByteRange> RangesOf(const File& file, uint64_t max_gap) const {
+    std::vector<OutputPlan> plans;
+    for (size_t i = file.begin; i < file.end; ++i) plans.push_back(plans_[i].output);
+    return FindPayloadRanges({&views_[file.begin], &file.shares, plans.data(), plans.size()},
+                             max_gap);
   }
 
   // Why the request does not fit an image.
-  std::string Explain(Misfit misfit, const ImageInfo& info) const {
+  std::string Explain(Misfit misfit, const DecodeRequest& request, const ImageInfo& info) const {
     const std::string count = std::to_string(info.channels);
-    const Size shown = ShownSize(info, request_.orientation);
-    const Region window = request_.window.value_or(WholeImage(shown));
+    const Size shown = ShownSize(info, request.orientation);
+    const Region window = request.window.value_or(WholeImage(shown));
     const std::string width = std::to_string(window.x.size_px);
     const std::string height = std::to_string(window.y.size_px);
     switch (misfit) {
       case Misfit::kType:
         return "the image" + (options_.is_bfloat16
-                                  ? RefuseType(info, kBfloat16, request_.fills_range, "bfloat16")
-                                  : RefuseType(info, *request_.type, request_.fills_range));
+                                  ? RefuseType(info, kBfloat16, request.fills_range, "bfloat16")
+                                  : RefuseType(info, *request.type, request.fills_range));
       case Misfit::kColors:
         return "colors are made of images of up to 4 channels, all of them, and this one has " +
                count + "; decode them as stored";
       case Misfit::kChannel:
-        return "channel " + std::to_string(FindMissing(info, request_.channels)) +
+        return "channel " + std::to_string(FindMissing(info, request.channels)) +
                " is asked for, and the image has " + count + ", numbered from 0";
       case Misfit::kPixels: {
-        const uint32_t channels = OutputChannels(request_, info);
+        const uint32_t channels = OutputChannels(request, info);
         return width + " x " + height +
                (PixelCost(channels) == 1 ? "" : " x " + std::to_string(channels) + " / 4") +
-               " pixels are more than the limit of " + std::to_string(request_.max_pixels) +
+               " pixels are more than the limit of " + std::to_string(request.max_pixels) +
                "; max_pixels, in the command --max-pixels, raises it";
       }
       default:
@@ -237,10 +324,10 @@ class DecodeBatch {
   static constexpr OutputType kBfloat16 = OutputType::kF16;
 
   BatchOptions options_;
-  DecodeRequest request_;   // of the item that is planned
+  const DecodeRequest request_;  // of all items; each has a window
+  const std::vector<MaybeWindow> windows_;
   std::deque<BufferBytes> bytes_;
   std::vector<ImageView> views_;
-  std::vector<bool> shares_file_;
   std::vector<TensorPlan> plans_;
   std::vector<File> files_;
   std::vector<OutputPlan> outputs_;  // of each item
@@ -248,30 +335,34 @@ class DecodeBatch {
 
 // Makes the class, for a module that adds its engine's method.
 inline py::class_<DecodeBatch> BindDecodeBatch(py::module_& m) {
-  const auto make =
-      [](const std::vector<py::buffer>& items, const std::vector<DecodeBatch::MaybeWindow>& windows,
-         const std::string& colors, const std::optional<std::string>& dtype, bool channels_first,
-         uint64_t max_pixels, bool names_items, const std::vector<int64_t>& channels,
-         std::optional<bool> fills_range, bool orients, bool is_partial) {
-        DecodeRequest request;
-        const std::string wrong = ParseChannels(channels, &request.channels);
-        if (!wrong.empty()) throw py::value_error(wrong);
-        if (colors == "RGB") request.colors = Colors::kRgb;
-        if (colors == "GRAY") request.colors = Colors::kGray;
-        const bool is_bfloat16 = dtype == "bfloat16";
-        if (dtype) request.type = OutputTypeOf(is_bfloat16 ? "float32" : *dtype);
-        request.fills_range = fills_range;
-        if (channels_first) request.layout = kChw;
-        request.max_pixels = max_pixels;
-        return std::make_unique<DecodeBatch>(
-            items, windows, request, BatchOptions{names_items, is_bfloat16, orients, is_partial});
-      };
+  using Items = std::variant<std::vector<py::buffer>, std::vector<std::string>>;
+  const auto make = [](const Items& items, const std::vector<DecodeBatch::MaybeWindow>& windows,
+                       const std::string& colors, const std::optional<std::string>& dtype,
+                       bool channels_first, uint64_t max_pixels, bool names_items,
+                       const std::vector<int64_t>& channels, std::optional<bool> fills_range,
+                       bool orients, bool is_partial, unsigned threads) {
+    DecodeRequest request;
+    const std::string wrong = ParseChannels(channels, &request.channels);
+    if (!wrong.empty()) throw py::value_error(wrong);
+    if (colors == "RGB") request.colors = Colors::kRgb;
+    if (colors == "GRAY") request.colors = Colors::kGray;
+    const bool is_bfloat16 = dtype == "bfloat16";
+    if (dtype) request.type = OutputTypeOf(is_bfloat16 ? "float32" : *dtype);
+    request.fills_range = fills_range;
+    if (channels_first) request.layout = kChw;
+    request.max_pixels = max_pixels;
+    const BatchOptions options = {names_items, is_bfloat16, orients, is_partial};
+    if (const auto* paths = std::get_if<std::vector<std::string>>(&items)) {
+      return std::make_unique<DecodeBatch>(*paths, windows, request, options, threads);
+    }
+    return std::make_unique<DecodeBatch>(std::get<0>(items), windows, request, options);
+  };
   return py::class_<DecodeBatch>(m, "DecodeBatch", py::module_local())
       .def(py::init(make), py::arg("items"), py::kw_only(), py::arg("windows"), py::arg("colors"),
            py::arg("dtype"), py::arg("channels_first"), py::arg("max_pixels"),
            py::arg("names_items"), py::arg("channels") = std::vector<int64_t>(),
            py::arg("fills_range") = std::nullopt, py::arg("orients") = false,
-           py::arg("is_partial") = false)
+           py::arg("is_partial") = false, py::arg("threads") = 1u)
       .def("ranges", &DecodeBatch::Ranges, py::arg("max_gap"))
       .def("complete", &DecodeBatch::Complete, py::arg("files"))
       .def_property_readonly("shapes", &DecodeBatch::shapes)

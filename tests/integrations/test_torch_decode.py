@@ -8,6 +8,7 @@ import math
 import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -391,6 +392,98 @@ class Decoding:
 class Raising(Decoding):
     def __call__(self, items: list[bytes]) -> torch.Tensor:
         return super().__call__([*items[:-1], items[-1][:-1]])
+
+
+def _bytes_read() -> int:
+    """That this process has read of files."""
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+def _write(folder: Path, files: list[bytes]) -> list[Path]:
+    paths = [folder / f"{i}.l3" for i in range(len(files))]
+    for path, data in zip(paths, files, strict=True):
+        path.write_bytes(data)
+    return paths
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_files(device: str, files: list[bytes], threads: int, tmp_path: Path) -> None:
+    paths = _write(tmp_path, files)
+    options: Any = {"device": device, "threads": threads, "dtype": torch.float32}
+    read = l3dali.torch.decode_files([str(paths[0]), *paths[1:]], **options)
+    for one, other in zip(read, l3dali.torch.decode_batch(files, **options), strict=True):
+        assert torch.equal(one, other)
+    windows = [(0, 0, 4, 5), (9, 9, 4, 5), None, (1, 1, 4, 5)]
+    which = [0, 0, 3, 2]
+    options |= {"windows": windows, "channels": [2, 0]}
+    read = l3dali.torch.decode_files([paths[i] for i in which], **options)
+    expected = l3dali.torch.decode_batch([files[i] for i in which], **options)
+    for one, other in zip(read, expected, strict=True):
+        assert torch.equal(one, other)
+    options["windows"] = [(0, 0, 5, 6)] * 2
+    batch = l3dali.torch.decode_files([paths[0], paths[3]], batched=True, **options)
+    assert batch.shape == (2, 2, 5, 6)
+    assert l3dali.torch.decode_files([], device=device) == []
+
+
+@pytest.mark.parametrize("metadata", [None, {"a": "x" * 9000}])
+@pytest.mark.parametrize("channels", [3, 12])
+def test_of_windows_only_the_tiles_are_read(
+    device: str, channels: int, metadata: Any, tmp_path: Path
+) -> None:
+    image = np.random.default_rng(0).integers(0, 16, (600, 900, channels), np.uint8)
+    data = l3dali.encode(image, coding="packed", tile=(64, 64), metadata=metadata)
+    (path,) = _write(tmp_path, [data])
+    windows = [(70, 10, 40, 30), (300, 600, 50, 60)]
+    options: Any = {"device": device, "windows": windows, "channels": [1]}
+    before = _bytes_read()
+    parts = l3dali.torch.decode_files([path, path], **options)
+    read = _bytes_read() - before
+    for part, (top, left, height, width) in zip(parts, windows, strict=True):
+        expected = image[top : top + height, left : left + width, 1]
+        np.testing.assert_array_equal(part[0].cpu().numpy(), expected)
+    # Of 10 x 15 tiles one and four, and what lies between them in the rows of tiles.
+    assert read < len(data) * (0.08 if channels == 3 else 0.05) + 16_000
+
+
+def test_files_that_are_refused(device: str, files: list[bytes], tmp_path: Path) -> None:
+    paths = _write(tmp_path, [files[0], files[1][:-1], b"\xff\xd8\xff\xe0 a JPEG", b"", files[2]])
+    refusals: list[tuple[Path, str]] = [
+        (paths[1], r"1: .*1\.l3: the file has "),
+        (paths[2], r"1: .*2\.l3: .*JPEG"),
+        (paths[3], r"1: .*3\.l3: the header has 32 bytes"),
+    ]
+    for path, message in refusals:
+        with pytest.raises(l3dali.L3Error, match=message) as caught:
+            l3dali.torch.decode_files([paths[0], path, paths[4]], device=device)
+        assert caught.value.index == 1
+    windows = [None, (0, 0, 999, 1)]
+    with pytest.raises(l3dali.L3Error, match=r"item 1: .*4\.l3: the window of 999 rows"):
+        l3dali.torch.decode_files([paths[0], paths[4]], device=device, windows=windows)
+    damaged = bytearray(files[2])
+    damaged[-9] ^= 255
+    paths[4].write_bytes(damaged)
+    with pytest.raises(l3dali.L3Error, match=r"item 1: .*4\.l3: tile "):
+        l3dali.torch.decode_files([paths[0], paths[4]], device=device)
+    for missing in (tmp_path / "none.l3", tmp_path):
+        with pytest.raises(OSError, match=f"item 1: {missing} cannot be"):
+            l3dali.torch.decode_files([paths[0], missing], device=device)
+    wrong: Any = str(paths[0])
+    with pytest.raises(TypeError, match="put one path in a list"):
+        l3dali.torch.decode_files(wrong)
+    wrong = [files[0]]
+    with pytest.raises(TypeError, match=r"paths\[0\] is a path"):
+        l3dali.torch.decode_files(wrong)
+    with pytest.raises(ValueError, match="2 windows for 1 items"):
+        l3dali.torch.decode_files(paths[:1], windows=[None, None])
+
+
+def test_files_leave_no_descriptor_open(files: list[bytes], tmp_path: Path) -> None:
+    paths = _write(tmp_path, files)
+    count = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    for _ in range(300):
+        l3dali.torch.decode_files(paths, threads=2)
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == count
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
