@@ -274,7 +274,7 @@ def test_a_data_set_of_l3_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["set", "--cores", "0"], "not a positive number"),
         (["set", "--seconds", "inf"], "not a positive number"),
         (["set", "-o", "there.json"], "--overwrite replaces it"),
-        (["set", "-o", "set/a.png", "--overwrite"], "this is the name of an image or a shard"),
+        (["set", "-o", "set/a.png", "--overwrite"], "is the name of an image or a shard"),
         (["set", "-o", "no/folder.json"], "folder that exists"),
     ],
 )
