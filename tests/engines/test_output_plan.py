@@ -138,7 +138,7 @@ def test_windows_of_stored_samples(engine: str) -> None:
         height, width, channels = image.shape
         if width > 1000:
             continue
-        for _ in range(4):
+        for _ in range(2):
             window = random_window(rng, width, height)
             kind = image.dtype.str[1:]
             plan = Plan(window, (0, 0, 0, 0), kind, SELECT, list(range(channels)))
@@ -281,7 +281,7 @@ def test_damage_matters_inside_the_window_alone(engine: str, coding: str) -> Non
     image = texture(rng, 70, 101, 3, "uint8")
     data = engines.encode(image, coding=coding, tile_log2=(5, 4))
     columns = 4
-    for _ in range(60):
+    for _ in range(30):
         tiles = rng.choice(20, 2, replace=False).tolist()
         damaged = data
         for tile in tiles:
