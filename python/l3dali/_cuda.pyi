@@ -25,4 +25,4 @@ class Meter:
         """
 
 def free_bytes(device_id: int) -> int:
-    """Of the device's memory, what nobody uses."""
+    """Unused memory of the device, in bytes."""

@@ -95,7 +95,7 @@ class Info:
     palette_is_damaged: bool  #: there is one of no such size, which is left out
     xmp: bytes | None
     metadata_json: bytes | None  #: as it stands in the file, sound or not
-    other_chunks: bytes  #: optional chunks of types that this version does not know, as they stand
+    other_chunks: bytes  #: optional chunks of types unknown to this version
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -200,7 +200,7 @@ def _remote(url: str) -> Iterator[tuple[Any, str]]:
 
     Raises:
         UsageError: fsspec, or a package that it needs for this URL, is not installed.
-        ValueError: fsspec does not know the protocol.
+        ValueError: fsspec lacks the protocol.
     """
     try:
         import fsspec

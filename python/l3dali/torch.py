@@ -356,7 +356,7 @@ def _tensors(
 class _Gpu:
     """The decoder of a GPU, with memory from PyTorch.
 
-    Its device memory is taken on a stream that nobody else uses, so that a block was last used by
+    Its device memory is taken on a stream of its own, so that a block was last used by
     this decoder, which waited for that.
     """
 

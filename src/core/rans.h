@@ -153,7 +153,7 @@ struct RansPixel {
   RansNeighbors around[kMaxChannels];  // in coding order
   int32_t value[kMaxChannels];
   uint32_t magnitude[kMaxChannels];
-  uint32_t mixed_energy;  // of the channel in hand
+  uint32_t mixed_energy;  // of the current channel
   uint32_t level;
   RansToken token;
 };

@@ -16,7 +16,7 @@ void DecodeTilesByCore(const ImageInfo& info, const SampleMap& map, const RansTa
 }
 
 #if defined(__x86_64__)
-// Clang 14 does not know it by name. Asked once: a virtual machine answers slowly.
+// Clang 14 has no name for it. Asked once: a virtual machine answers slowly.
 bool HasF16c() {
   static const bool has_f16c = [] {
     unsigned a, b, c, d;

@@ -9,7 +9,7 @@
 namespace l3 {
 
 // Versions as nvimgcodec_version.h counts them. The oldest that DALI 1.53 to 2.4 carry; and the
-// first that nobody has tried, which may have other structs.
+// first untried one, which may have other structs.
 constexpr uint32_t kOldestVersion = 700;
 constexpr uint32_t kFirstUnknownVersion = 1000;
 

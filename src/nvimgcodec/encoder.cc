@@ -196,8 +196,8 @@ nvimgcodecProcessingStatus_t Plan(const nvimgcodecImageDesc_t* image,
       !IsWhole(&info->value)) {
     return kFail;
   }
-  const nvimgcodecProcessingStatus_t judged = JudgeParams(params);
-  return judged == kSuccess ? PlanSource(info->value, source) : judged;
+  const nvimgcodecProcessingStatus_t status = JudgeParams(params);
+  return status == kSuccess ? PlanSource(info->value, source) : status;
 }
 
 // Rows of interleaved samples, packed.

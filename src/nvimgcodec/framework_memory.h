@@ -1,4 +1,4 @@
-// GPU and pinned memory from the pools of whoever uses nvImageCodec. Layer: adapter.
+// GPU and pinned memory from the pools of the program that uses nvImageCodec. Layer: adapter.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Where the GPU decoder gets its GPU from. Layer: adapter; knows nothing of CUDA.
+// Where the GPU decoder gets its GPU from. Layer: adapter; independent of CUDA.
 #pragma once
 
 #include <memory>

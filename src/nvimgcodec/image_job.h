@@ -34,7 +34,7 @@ nvimgcodecProcessingStatus_t OpenImage(const Log& log, const nvimgcodecImageDesc
                                        const nvimgcodecDecodeParams_t* params,
                                        nvimgcodecImageBufferKind_t kind, ImageJob* job) noexcept;
 
-// What the framework is told of a decoded image; damage is logged.
+// The framework's status of a decoded image; damage is logged.
 nvimgcodecProcessingStatus_t Judge(const Log& log, const ImageInfo& info,
                                    const DecodeResult& result);
 

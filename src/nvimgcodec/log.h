@@ -1,4 +1,4 @@
-// Messages to whoever listens to nvImageCodec. Layer: adapter.
+// Messages to listeners of nvImageCodec. Layer: adapter.
 #pragma once
 
 #include <string>

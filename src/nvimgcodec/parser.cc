@@ -85,7 +85,7 @@ nvimgcodecStatus_t GetImageInfo(nvimgcodecParser_t parser, nvimgcodecImageInfo_t
       Describe(image, image_info);
       return NVIMGCODEC_STATUS_SUCCESS;
     }
-    // A parser does not know the name of the file, and DALI adds none to its error.
+    // A parser does not get the name of the file, and DALI adds none to its error.
     const std::string reason =
         status == Status::kUnsupportedFeature
             ? std::to_string(image.info.channels) +

@@ -8,7 +8,7 @@
 
 namespace l3 {
 
-// Header and orientation of a file, before the file is judged as a whole.
+// Header and orientation of a file, before the whole file is validated.
 struct PeekedImage {
   ImageInfo info;
   Orientation orientation;

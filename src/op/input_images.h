@@ -148,7 +148,7 @@ class InputImages {
     if (handle.head_bytes == 0) image.reader->Check();
   }
 
-  // Whether the size that a damaged file claims is used: only if it has its index and a sound file
+  // Whether the size that a damaged file claims is used: only if it has its index and a valid file
   // of so many bytes could hold the image.
   static bool HasPlausibleSize(const InputImage& image) {
     const ImageInfo& info = image.view.info;

@@ -273,7 +273,7 @@ class WindowArguments {
     has_count_ = spec.ArgumentDefined("count");
     const int ways = (spec.NumRegularInput() == 2) + stride_.HasExplicitValue() + has_count_;
     DALI_ENFORCE(ways == 1, dali::make_string(
-                                "Where windows lie is told once: by a second input, the anchors, "
+                                "Give the places of windows once: by a second input, the anchors, "
                                 "or by `stride` or by `count`; here by ",
                                 ways, " of them."));
     const bool has_area =

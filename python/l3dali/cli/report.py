@@ -140,7 +140,7 @@ _SUMMARY = re.compile(rb'\s*\{\s*"version":\s*"[^"]+",\s*"exit_code":\s*\d')  # 
 
 
 def check_summary(path: Path | None) -> None:
-    """Raises UsageError if `--json-summary` would replace a file that is no summary."""
+    """Raises UsageError if `--json-summary` would replace a file that is not a summary."""
     if path is None or is_stream(path) or not path.exists():
         return
     if path.is_dir() or not _SUMMARY.match(path.read_bytes()):

@@ -85,7 +85,7 @@ def read_dicom(data: bytes, palette: str, tags: Collection[str]) -> Picture:
 
 
 def check_keywords(names: Collection[str]) -> None:
-    """Raises ImageError for a name that is no keyword; ImportError if pydicom is missing."""
+    """Raises ImageError for a name that is not a keyword; ImportError if pydicom is missing."""
     from pydicom.datadict import tag_for_keyword
 
     for name in names:

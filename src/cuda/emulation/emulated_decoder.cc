@@ -14,7 +14,7 @@
 namespace l3 {
 namespace {
 
-constexpr int kFresh = 0xCD;  // fills memory that nobody wrote
+constexpr int kFresh = 0xCD;  // fills unwritten memory
 
 // Calls run(warp) for each warp of a team. Between two SyncBlock() they run one after the other,
 // from the last or from the first on by turns.

@@ -9,7 +9,7 @@
 namespace l3 {
 namespace {
 
-constexpr int kFresh = 0xCD;  // fills memory that nobody wrote
+constexpr int kFresh = 0xCD;  // fills unwritten memory
 
 using Lock = std::lock_guard<std::recursive_mutex>;
 

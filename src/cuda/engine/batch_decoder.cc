@@ -17,7 +17,7 @@ namespace {
 // calls that queue them, and keep 16 threads busy with pieces of half a MiB.
 constexpr uint64_t kChunkBytes = 8 << 20;
 
-// Whether all tiles of an image, those that nobody decodes too, pass their checks.
+// Whether all tiles of an image, also those that are not decoded, pass their checks.
 bool IsIntact(const ImageView& view, const uint8_t* payloads) {
   for (uint32_t tile = 0; tile < view.info.tile_count(); ++tile) {
     uint64_t begin;

@@ -1,5 +1,5 @@
 // Lays out the one buffer that a batch is uploaded to, and writes what is staged in pieces.
-// Layer: cuda; plain C++, knows nothing of streams or allocators.
+// Layer: cuda; plain C++, without streams or allocators.
 //
 //   results | windows | plans | tile tasks | window lists | value tables, rans models | payloads
 //

@@ -226,7 +226,7 @@ void EncodedCache::Add(const std::vector<Candidate>& images, CUstream_st* stream
       added.erase(image);
       continue;
     }
-    // With the padding, so that kernels never read what nobody wrote.
+    // With the padding, so that kernels never read unwritten memory.
     device_->Copy(place, candidate.payloads_dev, bytes + kPayloadPaddingBytes, stream);
     image->second.payloads_dev = place;
     statistics_.payload_bytes += bytes;

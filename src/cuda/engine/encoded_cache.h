@@ -82,7 +82,7 @@ class EncodedCache {
   // Of the file, `size` bytes of its start are given: all of them, or its head.
   const CachedImage* Find(const std::string& key, const uint8_t* start, size_t size,
                           uint64_t file_bytes);
-  // The same for a file that nobody has read, as it is cached.
+  // The same for a file that was not read, as it is cached.
   const CachedImage* FindUnread(const std::string& key);
   // The same, and counts as nothing.
   const CachedImage* Peek(const std::string& key) const;
@@ -100,7 +100,7 @@ class EncodedCache {
     const uint8_t* payloads_dev;
   };
 
-  // Keeps those for which there is room and no entry, and whose file nobody has changed meanwhile.
+  // Keeps those for which there is room and no entry, and whose file has not changed meanwhile.
   // Their payloads must be in place once the work queued on `stream` so far is done; the copies are
   // queued behind it. If the host is out of memory, throws std::bad_alloc and keeps none.
   void Add(const std::vector<Candidate>& images, CUstream_st* stream);

@@ -1,6 +1,6 @@
 // The samples that a lane of a rans tile knows, in registers, and what is
 // computed of them by the rules of core/rans.h, two or four at a time.
-// Layer: cuda. Knows nothing of payloads.
+// Layer: cuda. Independent of payloads.
 //
 // A lane is two pixels behind the lane below. What that lane passed on a step
 // ago is the north-east neighbour, and what it passed before that, the north

@@ -1,5 +1,5 @@
 // Eight neighbouring values of a row in one lane's registers, and arithmetic on
-// two of them at once. Layer: cuda. Knows nothing of payloads.
+// two of them at once. Layer: cuda. Independent of payloads.
 #pragma once
 
 #include "base/portable.h"

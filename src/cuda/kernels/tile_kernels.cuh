@@ -147,7 +147,7 @@ L3_DEVICE Status DecodePackedRows(Warp& warp, const ImageInfo& info, const Sampl
   }
 
   const bool adds_green = kChannels >= 3 && tile.transform == ColorTransform::kSubtractGreen;
-  // The same number, but the compiler does not know that it is 0 or 1.
+  // The same number, but the compiler cannot see that it is 0 or 1.
   [[maybe_unused]] const uint32_t green_times = warp.Shuffle(adds_green ? 1 : 0, 0);
   uint32_t pos = body.residuals_offset;
   bool valid = true;

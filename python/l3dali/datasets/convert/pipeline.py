@@ -121,7 +121,7 @@ class ImagePool:
         return self._pixels.hexdigest() if self.totals.formats else ""
 
     def convert(self, entries: Iterable[SomeEntry]) -> Iterator[tuple[SomeEntry, Outcomes]]:
-        """Yields each entry with the outcomes of its blobs; None for what is no image.
+        """Yields each entry with the outcomes of its blobs; None for data that is not an image.
 
         Nothing here keeps an entry that has been yielded. Nor should the caller's variables, when
         they ask for the next one: images may be large.
@@ -145,7 +145,7 @@ class ImagePool:
             while waiting:
                 yield from self._finished(*waiting.popleft())
         finally:
-            # An encoder hears of it within a moment. A reader does not, and is not waited for.
+            # An encoder stops within a moment. A reader does not, and is not waited for.
             self._cancelled.set()
             pool.shutdown(wait=False, cancel_futures=True)
 

@@ -254,7 +254,7 @@ class _Writer:
 
 
 def _is_between(info: tarfile.TarInfo) -> bool:
-    """Whether DALI skips a member, also amid a sample; links with its key belong to one."""
+    """Whether DALI skips a member, also within a sample; links with its key belong to one."""
     is_hidden = posixpath.basename(info.name).startswith(".")
     return is_hidden or info.isdir() or not (info.isfile() or split_name(info.name)[1])
 

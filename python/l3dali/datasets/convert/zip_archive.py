@@ -43,7 +43,7 @@ class ZipError(ValueError):
 
 @dataclass
 class Member(Entry):
-    """A member of an archive; data that is no image is copied when its turn comes."""
+    """A member of an archive; data that is not an image is copied when its turn comes."""
 
     info: zipfile.ZipInfo
 
@@ -149,7 +149,7 @@ def _read_members(archive: zipfile.ZipFile, options: Options) -> Iterator[Member
                 if not _is_link(info) and may_be_image(name, head, options):
                     whole = io.BytesIO(head)
                     whole.seek(len(head))
-                    shutil.copyfileobj(file, whole, CHUNK_BYTES)  # Signals are heard.
+                    shutil.copyfileobj(file, whole, CHUNK_BYTES)  # Signals are handled.
                     blobs.append(Blob(name, whole.getvalue(), name))
                     del whole
         yield Member(blobs, info)
