@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TEXTS = re.compile(r"\.(cc?|cmake|cuh?|h|html|inc|js|md|pyi?|rst|toml|yml)$|Makefile|CMakeLists")
 MOST_WORDS = 35
 # Folders and files whose phrases are still to be rewritten.
-LATER = ("include/", "python/l3dali/", "src/")
+LATER = ("include/l3/l3.h", "src/capi/l3.cc", "src/python/decode_batch.h")
 # A phrase, and the plain word for it. Spaces match line breaks, also between lines of comments.
 PHRASES = {
     r"without a word|in silence": "silently",

@@ -15,7 +15,7 @@ struct ChannelGroup {
 };
 
 // The groups of a view from ParseImage(); one group of all channels if the file has no list. The
-// list is read and judged again, as it may have changed. Returns none if it breaks a rule now.
+// list is read and validated again, as it may have changed. Returns none if it breaks a rule now.
 std::vector<ChannelGroup> ReadChannelGroups(const ImageView& view);
 
 // One group of the image as an image of its own: its channels are numbered from 0.

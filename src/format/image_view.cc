@@ -141,7 +141,7 @@ uint64_t StoredPayloadBytes(const ImageInfo& info, uint32_t tile, uint32_t chann
 }
 
 // The number of groups. It says where the index ends, so it is used before the index CRC is
-// judged.
+// validated.
 Status ReadGroupCount(const uint8_t* data, size_t size, ImageView* view) {
   const uint32_t channels = view->info.channels;
   const uint64_t least = CeilDiv(channels, kMaxChannels);
@@ -158,8 +158,8 @@ Status ReadGroupCount(const uint8_t* data, size_t size, ImageView* view) {
   return Status::kOk;
 }
 
-// Judges the index and finds where payloads end. A large tile must have all bytes of a stored one,
-// so the file has earned the memory that it claims.
+// Validates the index and finds where payloads end. A large tile must have all bytes of a stored
+// one, so that a file is as long as the memory that it needs.
 Status ReadIndex(ImageView* view) {
   const ImageInfo& info = view->info;
   const std::vector<ChannelGroup> groups =

@@ -1,6 +1,6 @@
 // An L3 file, validated: the header's numbers and where each part lies.
 // Layer: format. ParseImage() is the only validator of header, chunks and
-// index. What it returns is consistent; only payloads are not judged yet.
+// index. What it returns is consistent; only payloads are not validated yet.
 #pragma once
 
 #include <cstddef>
@@ -116,7 +116,7 @@ struct ImageView {
   bool is_group() const { return info.channels <= kMaxChannels; }
   uint64_t payload_count() const { return uint64_t{info.tile_count()} * group_count; }
 
-  // As the index says now. Judge it again: it may have changed.
+  // As the index says now. Validate it again: it may have changed.
   uint64_t PayloadBegin(uint32_t tile) const {
     const uint64_t entry = uint64_t{tile} * group_count + group;
     return entry == 0 ? 0 : IndexEntry(entry - 1);
@@ -161,7 +161,7 @@ constexpr uint64_t MostPixels(uint64_t file_bytes, uint32_t channels) {
 }
 
 // Reads the fixed header alone: cheap, for shapes. Needs the first 32 bytes;
-// says nothing about the rest of the file.
+// independent of the rest of the file.
 Status ParseHeader(const uint8_t* data, size_t size, ImageInfo* info);
 
 // Validates header, chunks and index. What lies behind them may be missing and is not validated.
@@ -175,7 +175,7 @@ Status FindPayloads(const uint8_t* data, size_t size, ImageView* view);
 // Both: validates header, chunks, index and sizes.
 Status ParseImage(const uint8_t* data, size_t size, ImageView* view);
 
-// Chunks are read and judged again when they are needed: they may have changed.
+// Chunks are read and validated again when they are needed: they may have changed.
 
 // Writes the value_count samples of the value table of a view from ParseImage to `table`: those of
 // a signed type as the bits they have in memory. Returns false, with zeros for samples that are
@@ -193,7 +193,7 @@ bool IsRansTile(const ImageView& view, const uint8_t* payloads, uint32_t tile);
 
 // Finds a chunk of a validated file by its type (kChunkIcc, ...).
 ChunkView FindChunk(const ImageView& view, uint32_t type);
-// The same in `chunks_bytes` bytes that nobody has validated, up to the first chunk that is
+// The same in `chunks_bytes` bytes that are not validated, up to the first chunk that is
 // none.
 ChunkView FindChunk(const uint8_t* chunks, uint32_t chunks_bytes, uint32_t type);
 // Finds the next optional chunk of unknown type from `*pos` on and moves `*pos` behind it. `whole`

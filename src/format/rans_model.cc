@@ -104,7 +104,7 @@ void ReadMatchColors(const MatchColors& colors, uint32_t channels, uint32_t used
     const uint64_t blue = (part(0) + green) & mask;
     *color++ = red | green << 16 | blue << 32 | (channels == 4 ? part(3) << 48 : 0);
   });
-  // Somebody may have changed the chunk since it was judged.
+  // The chunk may have changed since its validation.
   std::fill(color, end, uint64_t{0});
 }
 

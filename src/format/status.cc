@@ -23,9 +23,9 @@ const char* StatusMessage(Status status) {
     case Status::kOk: return "success";
     case Status::kTruncated: return "the data ends too early";
     case Status::kBadMagic: return "not an L3 image, or one damaged by a text-mode transfer";
-    case Status::kUnsupportedVersion: return "a format version this decoder does not know";
+    case Status::kUnsupportedVersion: return "a format version that this decoder does not support";
     case Status::kUnsupportedFeature:
-      return "needs a chunk, tile coding or transform this decoder does not know";
+      return "needs a chunk, tile coding or transform that this decoder does not support";
     case Status::kCorruptHeader: return "header, chunks or tile index are corrupt";
     case Status::kCorruptTile: return "a tile is corrupt";
     case Status::kChecksumMismatch: return "a checksum differs: the data is damaged";

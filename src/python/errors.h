@@ -59,8 +59,7 @@ class BufferBytes {
   Py_buffer view_;
 };
 
-// What ParseIndex() or ParseImage() said of `size` bytes that are fewer or other than they should
-// be.
+// The error of ParseIndex() or ParseImage() on `size` bytes, which are damaged or too few.
 inline void RequireParsed(Status status, size_t size, const ImageView& view,
                           std::optional<size_t> index = std::nullopt) {
   std::string context;

@@ -181,8 +181,8 @@ class GpuMeter {
   std::unique_ptr<BatchDecoder> decoder_;
 };
 
-// Makes the class `Meter` of a device by its number. `free_bytes` says how much of its memory
-// nobody uses.
+// Makes the class `Meter` of a device by its number. `free_bytes` is its unused
+// memory.
 inline void BindGpuMeter(py::module_& m,
                          const std::function<std::unique_ptr<GpuDevice>(int)>& make_device,
                          const std::function<size_t(int)>& free_bytes) {

@@ -1,5 +1,5 @@
 // Python bindings `l3dali._native` of encoder and CPU decoder. Layer: adapter;
-// holds no codec arithmetic. Arguments are judged in python/l3dali/codec.py.
+// holds no codec arithmetic. Arguments are validated in python/l3dali/codec.py.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -201,7 +201,7 @@ void DecodeOnCpu(DecodeBatch& batch, const std::vector<uintptr_t>& addresses,
       if (of_jobs[k].status != Status::kOk) {
         const std::vector<DecodeResult> windows = RunWindows(jobs[k], threads);
         results.insert(results.end(), windows.begin(), windows.end());
-        // Should somebody have mended the file meanwhile, its windows are damaged even so.
+        // Its windows are damaged even if the file has been repaired.
         if (windows.back().status == Status::kOk) results.back() = of_jobs[k];
         break;
       }
