@@ -154,7 +154,7 @@ $(I686)/l3_decode_file: tests/native/decode_main.cc $(SOURCES)
 
 bench: $(VENV)/installed  ## size, CPU speed and memory beside PNG and others
 	$(PY) -m benchmarks.cpu size speed memory convert \
-	  $(if $(filter OFF,$(L3_DALI)),,roi) --data $(DATA)
+	  $(if $(filter OFF,$(L3_DALI)),,reader roi) --data $(DATA)
 
 # About 25 minutes.
 liquid: $(VENV)/installed  ## mixed data sets beside single formats, at several rates of the disk

@@ -29,6 +29,9 @@ COPIES = 16  # of each file, so that a processor's cache does not hold all
 WARM_UP = 2  # batches
 READ_AHEAD_S = 0.05  # for what a pipeline has begun when its turn ends
 
+LAZY = {"lazy": True}
+
+Options = dict[str, bool]
 Graph = Callable[[Any], Any]  # from encoded files to outputs
 
 
@@ -55,13 +58,12 @@ def small_images(height: int, width: int) -> Iterator[Any]:
         yield (wave + rng.integers(0, 8, wave.shape)).astype(np.uint8)
 
 
-def pipeline(paths: list[str], lazy: bool | None, graph: Graph, threads: int) -> Any:
-    """Behind DALI's reader if `lazy` is None, else behind ours."""
+def pipeline(paths: list[str], options: Options | None, graph: Graph, threads: int) -> Any:
+    """Behind DALI's reader if `options` is None, else behind ours with these options."""
     pipe = dali.Pipeline(BATCH, threads, None, seed=1)
     with pipe:
-        reader, extra = (
-            (fn.readers.file, {}) if lazy is None else (fn.l3.readers.file, {"lazy": lazy})
-        )
+        reader = fn.readers.file if options is None else fn.l3.readers.file
+        extra = options or {}
         encoded = reader(files=paths, random_shuffle=True, initial_fill=64, seed=2, **extra)[0]
         outputs = graph(encoded)
         pipe.set_outputs(*(outputs if isinstance(outputs, list) else [outputs]))
@@ -71,13 +73,19 @@ def pipeline(paths: list[str], lazy: bool | None, graph: Graph, threads: int) ->
 
 
 def compare(
-    paths: list[str], lazy: bool, graph: Graph, rounds: int, threads: int, *, is_cold: bool = False
+    paths: list[str],
+    options: Options,
+    graph: Graph,
+    rounds: int,
+    threads: int,
+    *,
+    is_cold: bool = False,
 ) -> dict[str, float]:
     """Images a second and CPU time of our reader over those of DALI's, and their 95 % intervals."""
     batches = max(4, len(paths) // BATCH)
 
-    def turn_of(reader: bool | None) -> Callable[[], None]:
-        pipe = pipeline(paths, reader, graph, threads)
+    def turn_of(name: str) -> Callable[[], None]:
+        pipe = pipeline(paths, options if name == "l3" else None, graph, threads)
 
         def turn() -> None:
             if is_cold:
@@ -85,16 +93,16 @@ def compare(
             begin = time.perf_counter()
             for _ in range(batches):
                 pipe.run()
-            walls[reader].append(time.perf_counter() - begin)
+            walls[name].append(time.perf_counter() - begin)
             time.sleep(READ_AHEAD_S)
 
         return turn
 
-    walls: dict[bool | None, list[float]] = {None: [], lazy: []}
-    spent = in_turns({"dali": turn_of(None), "l3": turn_of(lazy)}, rounds)
-    rates = walls[None], walls[lazy]
+    walls: dict[str, list[float]] = {"dali": [], "l3": []}
+    spent = in_turns({name: turn_of(name) for name in walls}, rounds)
+    rates = walls["dali"], walls["l3"]
     return {
-        "images_per_s": BATCH * batches / float(np.median(walls[lazy])),
+        "images_per_s": BATCH * batches / float(np.median(walls["l3"])),
         "rate": median_ratio(*rates),
         "rate_low": interval(*rates)[0],
         "rate_high": interval(*rates)[1],
@@ -119,7 +127,7 @@ def bytes_share(paths: list[str]) -> float:
     def crop(handle: Any) -> Any:
         return fn.l3.decode_random_crop(handle, random_area=(0.125, 0.125))
 
-    pipe = pipeline(paths, True, crop, 2)
+    pipe = pipeline(paths, LAZY, crop, 2)
 
     def asked() -> int:
         lines = Path("/proc/self/io").read_text().splitlines()
@@ -173,17 +181,21 @@ def reader(
             for size in ((32, 32), (375, 500))
         }
 
-        def add(row: str, paths: list[str], lazy: bool, graph: Graph, **options: Any) -> None:
-            results[row] = compare(paths, lazy, graph, rounds, threads, **options)
+        def add(
+            row: str, paths: list[str], options: Options, graph: Graph, cold: bool = False
+        ) -> None:
+            results[row] = compare(paths, options, graph, rounds, threads, is_cold=cold)
 
         for coding, paths in large.items():
-            add(f"{coding}: whole files, reading alone", paths, False, same)
-            add(f"{coding}: lazy, crops", paths, True, crop)
-            add(f"{coding}: lazy, whole images", paths, True, fn.l3.decode)
-        add("packed: lazy, crops, dropped pages", on_disk, True, crop, is_cold=True)
+            add(f"{coding}: whole files, reading alone", paths, {}, same)
+            add(f"{coding}: lazy, crops", paths, LAZY, crop)
+            add(f"{coding}: lazy, whole images", paths, LAZY, fn.l3.decode)
+        row = "packed: lazy, crops, dropped pages"
+        add(row, on_disk, LAZY, crop, cold=True)
+        add(f"{row}, use_o_direct", on_disk, LAZY | {"use_o_direct": True}, crop, cold=True)
         for (height, width), paths in small.items():
-            add(f"{width} x {height}: whole files, reading alone", paths, False, same)
-            add(f"{width} x {height}: lazy, whole images", paths, True, fn.l3.decode)
+            add(f"{width} x {height}: whole files, reading alone", paths, {}, same)
+            add(f"{width} x {height}: lazy, whole images", paths, LAZY, fn.l3.decode)
         shares = {coding: bytes_share(paths) for coding, paths in large.items()}
     columns = {
         "images/s of L3's": "{images_per_s:.0f}",

@@ -45,7 +45,15 @@ BELOW = {
     },
     "encoder": {"src/base", "src/format", "src/core"},
 }
-FACES = {"src/capi", "src/l3_op.cu", "src/l3_readers.cc", "src/op", "src/nvimgcodec", "src/python"}
+FACES = {
+    "src/capi",
+    "src/l3_op.cu",
+    "src/l3_readers.cc",
+    "src/op",
+    "src/op/curand",
+    "src/nvimgcodec",
+    "src/python",
+}
 LIBRARIES = {  # header prefixes of libraries, and the only places that may name them
     "dali/": {"src/l3_op.cu", "src/l3_readers.cc", "src/op"},
     "nvimgcodec": {"src/nvimgcodec"},
