@@ -232,27 +232,6 @@ def test_byte_orders_of_exif(device: str, order: str) -> None:
     assert_same(ours, [np.rot90(image, -1)])
 
 
-def test_hostile_exif(device: str) -> None:
-    """Cut short, or with bytes changed: the pixels as they are, or turned; never a crash."""
-    rng = np.random.default_rng(4)
-    image = make_image(rng, (30, 20, 3))
-    whole = exif_of(6)
-    blocks = [whole[:size] for size in range(1, len(whole))]
-    for place in range(len(whole)):
-        for value in (0x00, 0x01, 0x7F, 0x80, 0xFF):
-            blocks.append(whole[:place] + bytes([value]) + whole[place + 1 :])
-    blocks += [rng.bytes(int(size)) for size in rng.integers(1, 60, 200)]
-    samples = [as_sample(l3dali.encode(image, exif=block)) for block in blocks]
-    ours = decode(samples, device)
-    shapes = peek(samples)
-    changed = 0
-    for got, shape in zip(ours, shapes, strict=True):
-        assert got.shape == tuple(shape)
-        np.testing.assert_array_equal(np.sort(got, axis=None), np.sort(image, axis=None))
-        changed += not np.array_equal(got, image)
-    assert changed > 0
-
-
 SHAPE_DTYPES = {
     "int32": types.INT32,
     "uint32": types.UINT32,

@@ -1,7 +1,6 @@
-"""Runs fuzz targets, measures their coverage, and minimises their corpora.
+"""Runs fuzz targets and minimises their corpora.
 
     python tests/fuzz/campaign.py run --build build/fuzz --minutes 5 fuzz_decode fuzz_build
-    python tests/fuzz/campaign.py coverage --build build/fuzz-coverage
     python tests/fuzz/campaign.py minimise --build build/fuzz-fast
 
 Results are in `--state` (build/campaign): `corpus/<target>`, `logs`, `artifacts`.
@@ -10,14 +9,12 @@ Results are in `--state` (build/campaign): `corpus/<target>`, `logs`, `artifacts
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parents[2]
 FUZZ = Path(__file__).parent
@@ -33,7 +30,6 @@ CXX_TARGETS = (
 # Files that targets of whole files start with, beside their own corpus.
 SEEDS = [ROOT / "tests" / "golden" / "v1", ROOT / "tests" / "invalid", FUZZ / "found"]
 OF_FILES = ("fuzz_change", "fuzz_decode", "fuzz_parse")
-LAYERS = ("src/format", "src/core", "src/cpu", "src/cuda", "src/output", "encoder")
 CORPUS_BYTES, CORPUS_FILES = 25_000, 60  # of a target, in the tree
 MAX_BYTES = {"fuzz_build": 400, "fuzz_plan": 400, "fuzz_encode": 1000, "fuzz_encode_change": 1000}
 # Freed memory is kept for 16 MiB of others: it stays in the processor's caches.
@@ -42,8 +38,6 @@ SANITIZERS = {
     "quarantine_size_mb=16:malloc_context_size=1:clear_shadow_mmap_threshold=4194304",
     "UBSAN_OPTIONS": "print_stacktrace=1",
 }
-
-Record = dict[str, Any]
 
 
 def command_of(target: str, build: Path) -> list[str]:
@@ -77,39 +71,6 @@ def run(target: str, build: Path, state: Path, minutes: float, runs: int) -> int
     ]
     with (logs / f"{target}-{build.name}-{int(time.time())}.log").open("w") as log:
         return subprocess.call(command, stdout=log, stderr=log, env=os.environ | SANITIZERS)
-
-
-def coverage(build: Path, state: Path) -> Record:
-    """Line and region coverage by layer, of all corpora in a build with llvm-cov's counters."""
-    profiles, binaries = [], []
-    for target in CXX_TARGETS:
-        folders = [str(folder) for folder in corpora(target, state)]
-        profile = state / f"{target}.profraw"
-        subprocess.run(
-            [*command_of(target, build), "-runs=0", *folders],
-            env=os.environ | {"LLVM_PROFILE_FILE": str(profile)},
-            check=True,
-            capture_output=True,
-        )
-        profiles.append(str(profile))
-        binaries.append(str(build / target))
-    data = str(state / "coverage.profdata")
-    subprocess.run([_llvm("llvm-profdata"), "merge", "-sparse", *profiles, "-o", data], check=True)
-    objects = [argument for binary in binaries[1:] for argument in ("-object", binary)]
-    command = [_llvm("llvm-cov"), "export", "-summary-only", f"-instr-profile={data}"]
-    command += [binaries[0], *objects]
-    exported = subprocess.run(command, check=True, capture_output=True)
-    layers: Record = {}
-    for file in json.loads(exported.stdout)["data"][0]["files"]:
-        relative = os.path.relpath(file["filename"], ROOT)
-        layer = next((name for name in LAYERS if relative.startswith(name + "/")), None)
-        if layer is None:
-            continue
-        for kind in ("lines", "regions"):
-            sums = layers.setdefault(layer, {}).setdefault(kind, {"count": 0, "covered": 0})
-            for key in sums:
-                sums[key] += file["summary"][kind][key]
-    return layers
 
 
 def minimise(target: str, build: Path, state: Path) -> None:
@@ -148,18 +109,11 @@ def _keep(merged: Path, kept: Path) -> None:
         shutil.copy(file, kept / file.name[:16])
 
 
-def _llvm(tool: str) -> str:
-    for name in (tool, f"{tool}-14"):
-        if path := shutil.which(name):
-            return path
-    raise SystemExit(f"{tool} is not installed")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("action", choices=("run", "coverage", "minimise"))
+    parser.add_argument("action", choices=("run", "minimise"))
     parser.add_argument("targets", nargs="*", help="all if none is named")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "fuzz")
     parser.add_argument("--state", type=Path, default=ROOT / "build" / "campaign")
@@ -174,11 +128,8 @@ def main() -> int:
             for target in targets
         ]
         return max(map(abs, codes))
-    if arguments.action == "coverage":
-        print(json.dumps(coverage(arguments.build, arguments.state), indent=1))
-    else:
-        for target in targets:
-            minimise(target, arguments.build, arguments.state)
+    for target in targets:
+        minimise(target, arguments.build, arguments.state)
     return 0
 
 

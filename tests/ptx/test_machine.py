@@ -56,50 +56,6 @@ def test_bad_module(text: str) -> None:
     assert re.match(r"<ptx>:\d+: ", error)
 
 
-BAD_BODIES = {
-    "tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [t, {%f1, %f2}];": "tex.2d.v4.f32.f32: this operation",
-    "add.u8 %h1, %h2, %h3;": "add.u8: this operation is not known",
-    "ld.global.v2.u32 %r1, [%in];": "ld.global.v2.u32: the vector has another length",
-    "add.u32 %r1, %r2, %d1;": "add.u32: %d1 has 64 bits",
-    "add.u32 %r1, %r2;": "add.u32: expected ,, found ;",
-    "add.u32 %r1, %r2, %r99;": "add.u32: there is no register %r99",
-    "ld.global.u64 %r1, [%in];": "ld.global.u64: %r1 has 32 bits",
-    "@%r1 bra there;": "there is no predicate %r1",
-    "bra nowhere;": "bra: there is no label nowhere",
-    "call.uni nothing, (in);": "call",
-    "bar.sync 1;": "bar.sync: barriers but 0 are not known",
-    "bar.sync 0, 64;": "bar.sync: barriers of some threads are not known",
-    "mov.u32 %r1, %clock;": "mov.u32: there is no register %clock",
-    "ld.shared.u32 %r1, [in];": "in lies in another space",
-    "st.param.u32 [in], %r1;": "a kernel's parameters cannot be written",
-}
-
-
-@pytest.mark.parametrize("body", BAD_BODIES)
-def test_bad_instruction(body: str) -> None:
-    error = error_of("\n" + body)
-    assert BAD_BODIES[body] in error
-    line = kernel("\n" + body).splitlines().index(body) + 1
-    assert re.match(rf"<ptx>:({line}|{line + 2}): ", error)
-
-
-def test_files_cut_short() -> None:
-    """Wherever a file ends it is not run, but where only space is missing."""
-    whole = kernel(COPY)
-    for end in range(len(whole.rstrip())):
-        assert run(whole[:end], [WORDS, NOTHING]).error.startswith("<ptx>:")
-
-
-def test_bad_launches() -> None:
-    too_many = "a launch beyond the kernel's limits"
-    assert too_many in error_of(COPY, threads=0)
-    assert too_many in error_of(COPY, threads=1025)
-    assert too_many in error_of(COPY, blocks=0)
-    assert too_many in error_of(COPY, shared_bytes=300_000)
-    assert "there is no kernel M" in run(kernel(COPY), [WORDS, NOTHING], entry="M").error
-    assert "16 bytes of parameters, and there are 1 buffers" in run(kernel(COPY), [WORDS]).error
-
-
 # Memory.
 
 
