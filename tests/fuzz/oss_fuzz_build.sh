@@ -6,7 +6,7 @@
 #   CC=clang CXX=clang++ CFLAGS= CXXFLAGS=-fsanitize=fuzzer-no-link \
 #   LIB_FUZZING_ENGINE=-fsanitize=fuzzer OUT=build/oss-fuzz tests/fuzz/oss_fuzz_build.sh
 #
-# SANITIZER=coverage builds what `campaign.py coverage` takes.
+# SANITIZER=coverage builds with llvm-cov's counters.
 
 here=$(cd "$(dirname "$0")" && pwd)
 source=${SRC:-}/l3

@@ -125,7 +125,7 @@ def execute(run: Run) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--all", action="store_true", help="all that takes up to an hour")
+    parser.add_argument("--all", action="store_true", help="every architecture")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     arguments = parser.parse_args()
     nvcc = find_nvcc()
