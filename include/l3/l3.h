@@ -119,7 +119,7 @@ typedef struct l3_bytes {
 L3_API const char* l3_version(void);
 
 // The name that docs/format.md gives a status, as "kTruncated", and a sentence for people. Never
-// null: a number that is no status is "unknown status".
+// null: any other number is "unknown status".
 L3_API const char* l3_status_name(l3_status status);
 L3_API const char* l3_status_message(l3_status status);
 
@@ -143,15 +143,15 @@ typedef struct l3_info {
   // Within the file that was read.
   l3_bytes icc, exif, xmp;
   l3_bytes palette;     // red, green, blue, alpha of each label
-  l3_bytes metadata;  // a JSON object in UTF-8; not judged
+  l3_bytes metadata;  // a JSON object in UTF-8; not validated
   // Of more than four channels: for each group the number of its channels, a byte, and theirs in
   // the image, 16 bits each, the low byte first (docs/format.md 4). Since 1.1.
   l3_bytes groups;
   l3_bytes chunks;  // all chunks as they stand. Since 1.1.
 } l3_info;
 
-// Judges header, chunks and index of a whole file, and its size; no payload is read. Takes little
-// time and no memory that grows with the image.
+// Validates header, chunks and index of a whole file, and its size; no payload is read. Takes
+// little time and no memory that grows with the image.
 //
 // file, file_size: the file; null if file_size is 0.
 // info: set, apart from struct_size. After an error it is all 0, but after L3_TRUNCATED head_bytes
@@ -289,7 +289,7 @@ typedef struct l3_image {
 typedef struct l3_encode_options {
   size_t struct_size;
   uint32_t coding;  // L3_CODING_...
-  // 1 (fast) to 9 (small); 0: 5. L3_CODING_RANS alone heeds it. 7 to 9 take two to five times as
+  // 1 (fast) to 9 (small); 0: 5. Only L3_CODING_RANS uses it. 7 to 9 take two to five times as
   // long as 5, for 1 to 2 % fewer bytes. Files decode equally fast.
   uint32_t effort;
   uint32_t threads;  // as in l3_decode_options; the bytes do not depend on it
@@ -305,8 +305,8 @@ typedef struct l3_encode_options {
   // Of more than four channels, those that decode together, as in l3_info. None: the encoder
   // chooses. Since 1.1.
   l3_bytes groups;
-  // The l3_info.chunks of a file that is encoded anew: optional ones of types that this library
-  // does not know are kept, the others ignored. Since 1.1.
+  // The l3_info.chunks of a file that is encoded anew: optional ones of types unknown to
+  // this library are kept, the others ignored. Since 1.1.
   l3_bytes other_chunks;
 } l3_encode_options;
 

@@ -43,7 +43,7 @@ constexpr Colors kColors[] = {Colors::kStored, Colors::kRgb,      Colors::kBgr,
                               Colors::kGray,   Colors::kRgbAlpha, Colors::kGrayAlpha};
 constexpr Coding kCodings[] = {Coding::kRans, Coding::kPacked, Coding::kStored};
 
-// Of options, as engines and encoder take them. False if nobody may ask for so many.
+// Of options, as engines and encoder take them. False if there are too many.
 bool ReadThreads(uint32_t threads, unsigned* count) {
   *count = threads == 0 ? 1 : threads == L3_ALL_THREADS ? 0 : threads;
   return *count <= kMaxThreads;
@@ -82,7 +82,7 @@ bool HasSize(const Struct& of_caller) {
 }
 
 // Copies a structure of the caller, whose version may be another; null has the defaults. False if
-// it is no version of Struct, or has options that this library does not know.
+// it is no version of Struct, or has options unknown to this library.
 template <typename Struct>
 bool ReadStruct(const Struct* from, Struct* to) {
   *to = Struct{};
@@ -237,7 +237,7 @@ void SetOutput(const DecodePlan& plan, const l3_decode_options& options, l3_outp
 DecodeResult Decode(const DecodePlan& plan, void* pixels) {
   constexpr uint64_t kTaskPixels = 1 << 16;
   const std::vector<GroupOutput> shares = SplitOutputByGroup(plan.view, plan.tensor);
-  // The file has changed since it was judged.
+  // The file has changed since its validation.
   if (shares.empty()) return {Status::kCorruptHeader, L3_NO_TILE};
   const OutputPlan output = PlaceOutput(shares, plan.tensor, pixels);
   CpuBatch work({{&plan.view, &shares, &output, 1}}, kTaskPixels);
@@ -318,7 +318,7 @@ bool ReadOtherChunks(const l3_bytes& from, std::vector<uint8_t>* kept) {
   return pos == bytes.size;
 }
 
-// What an encoder is asked for. EncodeImage() and BoundFile() judge what this does not.
+// What an encoder is asked for. EncodeImage() and BoundFile() validate the rest.
 struct EncodeJob {
   PixelView pixels;
   EncodeOptions options;

@@ -1,4 +1,4 @@
-// A batch of files from Python, judged, and planned for an engine. Layer: adapter.
+// A batch of files from Python, validated, and planned for an engine. Layer: adapter.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -53,9 +53,9 @@ class DecodeBatch {
   // Top, left, height, width; none: the whole image.
   using MaybeWindow = std::optional<std::array<int64_t, 4>>;
 
-  // Reads and judges all headers; raises L3Error for the first item that has something wrong, and
-  // what a handler of a signal raises. Items that are the same bytes as the one before are windows
-  // of one file, which is judged once.
+  // Reads and validates all headers; raises L3Error for the first item that has something wrong,
+  // and what a handler of a signal raises. Items that are the same bytes as the one before are
+  // windows of one file, which is validated once.
   DecodeBatch(const std::vector<py::buffer>& items, const std::vector<MaybeWindow>& windows,
               const DecodeRequest& request, const BatchOptions& options)
       : DecodeBatch(items.size(), windows, request, options) {
@@ -233,7 +233,7 @@ class DecodeBatch {
       return;
     }
     file->shares = SplitOutputByGroup(view, plans_[file->begin]);
-    // The file has changed since it was judged.
+    // The file has changed since it was validated.
     if (file->shares.empty()) {
       file->raise = [=] { Require(Status::kCorruptHeader, "", IndexOf(file->begin)); };
     }
