@@ -37,6 +37,7 @@ COUNTERPARTS: dict[str, str | None] = {
     "peek_shape": "PeekImageShape",
     "read": None,
     "readers.file": "readers__File",
+    "readers.webdataset": "readers__Webdataset",
     "recognize": None,
     "pick_share": None,
 }
@@ -51,6 +52,7 @@ REPLACES = {
     "peek_shape": "`fn.peek_image_shape`",
     "read": "`fn.io.file.read`",
     "readers.file": "`fn.readers.file`",
+    "readers.webdataset": "`fn.readers.webdataset`",
 }
 
 INTRODUCTION = """# Operators
@@ -319,6 +321,7 @@ def python_type(schema: Any, argument: str, *, dynamic: bool) -> str:
         "string": "str",
         "strings": "Sequence[str] | str",
         "type": "DTypeLike" if dynamic else "DALIDataType",
+        "types": "Sequence[DALIDataType] | DALIDataType",
     }
     choices = CHOICES | (WINDOWS_CHOICES if schema.Name() == "l3__DecodeWindows" else {})
     if argument in choices:
@@ -367,6 +370,7 @@ def stub_of(name: str, groups: dict[str, set[str]], *, dynamic: bool) -> str:
     own = typed(schema, sorted(names - known), dynamic=dynamic)
     if dynamic and name.startswith("readers."):  # classes, with a seed and without a batch size
         base, own = "TypedDict", typed(schema, sorted(names - known), dynamic=False)
+        own = {a: kind.replace("DALIDataType", "DTypeLike") for a, kind in own.items()}
     if not dynamic:
         devices = ", ".join(f'"{device}"' for device in schema.GetSupportedBackends())
         own = {"device": f"Literal[{devices}] | None", **own}
@@ -401,6 +405,8 @@ def stub_of_readers(*, dynamic: bool) -> str:
         schema = operator_schema(f"readers.{name}")
         doc = f'"""{in_a_cell(schema.Dox().split(chr(10) * 2)[0])}"""'
         own = f"**arguments: Unpack[{group_name(schema)}]"
+        # One extension gives one output, which DALI puts in no list.
+        result = "DataNode | list[DataNode]" if name == "webdataset" else "list[DataNode]"
         if dynamic:
             text += f"    class {schema.Name().rpartition('__')[2]}:\n        {doc}\n"
             text += "        def __init__(self, /, max_batch_size: int | None = None, "
@@ -409,7 +415,7 @@ def stub_of_readers(*, dynamic: bool) -> str:
             text += "        def next_epoch("
             text += "self, batch_size: int | None = None) -> Iterator[Any]: ...\n"
         else:
-            text += f"    @staticmethod\n    def {name}({own}) -> list[DataNode]:\n        {doc}\n"
+            text += f"    @staticmethod\n    def {name}({own}) -> {result}:\n        {doc}\n"
     return text
 
 

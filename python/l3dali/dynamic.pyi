@@ -231,6 +231,32 @@ class _ReadersFile(TypedDict, total=False):
     use_o_direct: bool
 
 
+class _ReadersWebdataset(TypedDict, total=False):
+    case_sensitive_extensions: bool
+    dont_use_mmap: bool
+    dtypes: Sequence[DTypeLike] | DTypeLike
+    ext: Required[Sequence[str] | str]
+    index_paths: Sequence[str] | str
+    initial_fill: int
+    lazy: bool
+    lazy_init: bool
+    missing_component_behavior: str
+    num_shards: int
+    pad_last_batch: bool
+    paths: Required[Sequence[str] | str]
+    prefetch_queue_depth: int
+    random_shuffle: bool
+    read_ahead: bool
+    seed: int
+    shard_id: int
+    shuffle_after_epoch: bool
+    shuffle_after_epoch_seed: int
+    skip_cached_images: bool
+    stick_to_shard: bool
+    tensor_init_bytes: int
+    use_o_direct: bool
+
+
 class _Recognize(_Operator, total=False):
     check_others: bool
 
@@ -244,4 +270,8 @@ class readers:
     class File:
         """Reads files on the pipeline's threads."""
         def __init__(self, /, max_batch_size: int | None = None, name: str | None = None, device: DeviceLike = "cpu", num_inputs: int | None = None, **arguments: Unpack[_ReadersFile]) -> None: ...
+        def next_epoch(self, batch_size: int | None = None) -> Iterator[Any]: ...
+    class Webdataset:
+        """Reads samples of tar archives on the pipeline's threads."""
+        def __init__(self, /, max_batch_size: int | None = None, name: str | None = None, device: DeviceLike = "cpu", num_inputs: int | None = None, **arguments: Unpack[_ReadersWebdataset]) -> None: ...
         def next_epoch(self, batch_size: int | None = None) -> Iterator[Any]: ...

@@ -203,6 +203,33 @@ class _ReadersFile(_Operator, total=False):
     use_o_direct: bool
 
 
+class _ReadersWebdataset(_Operator, total=False):
+    device: Literal["cpu"] | None
+    case_sensitive_extensions: bool
+    dont_use_mmap: bool
+    dtypes: Sequence[DALIDataType] | DALIDataType
+    ext: Required[Sequence[str] | str]
+    index_paths: Sequence[str] | str
+    initial_fill: int
+    lazy: bool
+    lazy_init: bool
+    missing_component_behavior: str
+    num_shards: int
+    pad_last_batch: bool
+    paths: Required[Sequence[str] | str]
+    prefetch_queue_depth: int
+    random_shuffle: bool
+    read_ahead: bool
+    seed: int
+    shard_id: int
+    shuffle_after_epoch: bool
+    shuffle_after_epoch_seed: int
+    skip_cached_images: bool
+    stick_to_shard: bool
+    tensor_init_bytes: int
+    use_o_direct: bool
+
+
 class _Recognize(_Operator, total=False):
     device: Literal["cpu"] | None
     check_others: bool
@@ -214,3 +241,6 @@ class readers:
     @staticmethod
     def file(**arguments: Unpack[_ReadersFile]) -> list[DataNode]:
         """Reads files on the pipeline's threads."""
+    @staticmethod
+    def webdataset(**arguments: Unpack[_ReadersWebdataset]) -> DataNode | list[DataNode]:
+        """Reads samples of tar archives on the pipeline's threads."""

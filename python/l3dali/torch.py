@@ -180,7 +180,6 @@ class FileOptions(TypedDict, total=False):
     dtype: torch.dtype | None
     fill_range: bool | None
     layout: Layout
-    windows: Sequence[Window | None] | None
     channels: Sequence[int] | None
     threads: int
     max_pixels: int | None
@@ -190,6 +189,7 @@ class FileOptions(TypedDict, total=False):
 def decode_files(
     paths: Sequence[str | os.PathLike[str]],
     *,
+    windows: Sequence[Window | None] | None = None,
     batched: Literal[False] = False,
     **options: Unpack[FileOptions],
 ) -> list[torch.Tensor]: ...
@@ -197,12 +197,14 @@ def decode_files(
 def decode_files(
     paths: Sequence[str | os.PathLike[str]],
     *,
+    windows: Sequence[Window | None] | None = None,
     batched: Literal[True],
     **options: Unpack[FileOptions],
 ) -> torch.Tensor: ...
 def decode_files(
     paths: Sequence[str | os.PathLike[str]],
     *,
+    windows: Sequence[Window | None] | None = None,
     batched: bool = False,
     **options: Unpack[FileOptions],
 ) -> list[torch.Tensor] | torch.Tensor:
@@ -211,6 +213,7 @@ def decode_files(
     Args:
         paths: regular files of this machine. One path several times in a row is a file with several
             windows: it is opened once, and a tile that they share is read and decoded once.
+        windows: as in `decode_batch`.
         batched: as in `decode_batch`.
         **options: those of `decode_batch`. `threads` also read the files.
 
@@ -228,9 +231,9 @@ def decode_files(
     for i, path in enumerate(files):
         if not isinstance(path, str):
             raise TypeError(f"paths[{i}] is a path, not {type(path).__name__}")
-    windows = arguments.checked_windows(options.pop("windows", None), len(files))
+    checked = arguments.checked_windows(windows, len(files))
     try:
-        return _decode(files, windows, _Options(**options), batched=batched, names_items=True)
+        return _decode(files, checked, _Options(**options), batched=batched, names_items=True)
     except L3Error as error:
         path = files[error.index or 0]
         reason = str(error).removeprefix(f"item {error.index}: ")

@@ -196,6 +196,6 @@ def library() -> ctypes.CDLL:
     return lib
 
 
-def pointer_to(value: Structure | c_size_t | None) -> Any:
+def pointer_to(value: Structure | c_size_t | c_void_p | None) -> Any:
     """What ctypes passes as a pointer, null for None."""
     return None if value is None else byref(value)

@@ -613,8 +613,8 @@ def test_allocators_that_give_nothing() -> None:
     assert lib.l3_decode_alloc(DATA, len(DATA), None, allocator, pointer_to(pixels), None) == (
         INVALID_ARGUMENT
     )
-    for arguments in ((None, pointer_to(pixels)), (allocator, None)):
-        assert lib.l3_encode_alloc(picture, None, *arguments, pointer_to(size)) == INVALID_ARGUMENT
+    for pair in ((None, pointer_to(pixels)), (allocator, None)):
+        assert lib.l3_encode_alloc(picture, None, *pair, pointer_to(size)) == INVALID_ARGUMENT
     assert lib.l3_encode_alloc(picture, None, allocator, pointer_to(pixels), None) == (
         INVALID_ARGUMENT
     )
