@@ -145,9 +145,9 @@ typedef struct l3_info {
   l3_bytes palette;     // red, green, blue, alpha of each label
   l3_bytes metadata;  // a JSON object in UTF-8; not validated
   // Of more than four channels: for each group the number of its channels, a byte, and theirs in
-  // the image, 16 bits each, the low byte first (docs/format.md 4). Since 1.1.
+  // the image, 16 bits each, the low byte first (docs/format.md 4).
   l3_bytes groups;
-  l3_bytes chunks;  // all chunks as they stand. Since 1.1.
+  l3_bytes chunks;  // all chunks as they stand.
 } l3_info;
 
 // Validates header, chunks and index of a whole file, and its size; no payload is read. Takes
@@ -303,10 +303,10 @@ typedef struct l3_encode_options {
   l3_bytes palette;  // with labels: 4 bytes, red, green, blue, alpha, for each of up to 256
   l3_bytes metadata;  // a JSON object in UTF-8
   // Of more than four channels, those that decode together, as in l3_info. None: the encoder
-  // chooses. Since 1.1.
+  // chooses.
   l3_bytes groups;
   // The l3_info.chunks of a file that is encoded anew: optional ones of types unknown to
-  // this library are kept, the others ignored. Since 1.1.
+  // this library are kept, the others ignored.
   l3_bytes other_chunks;
 } l3_encode_options;
 
