@@ -945,7 +945,7 @@ def test_a_tar_whose_rest_is_zeros(tmp_path: Path, capsys: pytest.CaptureFixture
     for zeros in (0, 1):
         os.truncate(source, whole + zeros)
         assert convert(source, tmp_path / "d") == 2 * zeros
-    assert "1048577 bytes of zeros at the end" in capsys.readouterr().err
+    assert "1048577 zero bytes at the end" in capsys.readouterr().err
     assert size < whole
 
 

@@ -158,7 +158,7 @@ PACKED = archive_of([("1.txt", b"caption " * 99)])
         (b"", "not a zip archive"),
         (WHOLE[:-30], "not a whole zip archive"),
         (WHOLE[:200], "not a whole zip archive"),
-        (b"#!/bin/sh\n" + WHOLE, "something before it"),
+        (b"#!/bin/sh\n" + WHOLE, "data before it"),
         (PACKED + WHOLE, "data before the first member"),
         (WHOLE + archive_of([]), "data before the first member"),
         (flipped(WHOLE, 60), "0.png: a damaged member"),

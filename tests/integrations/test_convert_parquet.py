@@ -335,8 +335,8 @@ def test_rows_that_pyarrow_does_not_reach(
     page = pq.read_metadata(path).row_group(1).column(0).data_page_offset
     all_rows = data.index(b"\x16\x08", len(data) - 8 - int.from_bytes(data[-8:-4], "little"))
     for place, old, new, told in (
-        (page, b"\x15\0", b"\x15\x08", "it has not the rows that its footer names"),
-        (all_rows, b"\x16\x08", b"\x16\x06", "it has not the rows that its footer names"),
+        (page, b"\x15\0", b"\x15\x08", "it has fewer rows than its footer says"),
+        (all_rows, b"\x16\x08", b"\x16\x06", "it has fewer rows than its footer says"),
     ):
         assert data[place : place + 2] == old
         path.write_bytes(data[:place] + new + data[place + 2 :])

@@ -76,7 +76,7 @@ def _open(source: BinaryIO) -> Any:
     with reporting_damage("not a whole Arrow file"):
         if not _is_file(source):
             return ipc.open_stream(source)
-        # Of `cat a b` pyarrow reads the batches of a with the footer of b.
+        # pyarrow would read `cat a b` as the batches of a with the footer of b.
         if has_behind(source, 0, 2 * _FILE_START + bytes(2)):
             raise TableError("a file behind another: files in one file are not supported")
         return ipc.open_file(source)
@@ -94,7 +94,7 @@ def _batches(source: BinaryIO, reader: Any) -> Iterator[Any]:
     end = source.tell()
     source.seek(max(0, end - len(_MARK)))
     has_mark = source.read(len(_MARK)) == _MARK
-    # Without one, zeros may be what a broken download lacks.
+    # Without a mark, zeros may be the missing part of a download.
     rest = size_of(source) - end
     if rest > has_mark * _MOST_PADDING or source.read().strip(b"\0"):
         raise TableError("data behind the end of the stream")

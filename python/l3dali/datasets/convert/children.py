@@ -66,16 +66,16 @@ class Child:
         self._connection, theirs = connection.Pipe()
         self._code: int | None = None  # once it has ended
         self._has_ended = False
-        self._status, told = os.pipe()
+        self._status, status = os.pipe()
         try:
-            self._pid = _fork(theirs.fileno(), told)
+            self._pid = _fork(theirs.fileno(), status)
         except BaseException:
             self._connection.close()
             os.close(self._status)
             raise
         finally:
             theirs.close()
-            os.close(told)
+            os.close(status)
 
     def call(
         self,
@@ -234,15 +234,15 @@ def serve_forks(number: int) -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
     control = socket.socket(fileno=number)
-    told, teller = socket.socketpair()
-    teller.setblocking(False)
-    signal.set_wakeup_fd(teller.fileno(), warn_on_full_buffer=False)
+    wakeup, notify = socket.socketpair()
+    notify.setblocking(False)
+    signal.set_wakeup_fd(notify.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     status_files: dict[int, int] = {}
     while True:
-        ready = connection.wait([control, told])
-        if told in ready:
-            told.recv(4096)
+        ready = connection.wait([control, wakeup])
+        if wakeup in ready:
+            wakeup.recv(4096)
         while status_files:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if not pid:
@@ -262,7 +262,7 @@ def serve_forks(number: int) -> None:
             continue
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for file in (control, told, teller):
+        for file in (control, wakeup, notify):
             file.close()
         for each in (files[1], *status_files.values()):
             os.close(each)

@@ -167,7 +167,7 @@ def has_image_suffix(name: str, options: Options) -> bool:
 
 
 def may_be_image(name: str, head: bytes, options: Options) -> bool:
-    """Whether `convert_image` may have work with a file that begins so."""
+    """Whether `convert_image` may convert a file that begins with `head`."""
     found = format_of(head)[0]
     if found == "tiff" and _BESIDE.search(name[-MOST_NAME:]):
         return False

@@ -1,7 +1,7 @@
 """Parquet shards: images in binary columns, as Hugging Face data sets have them.
 
-An image is a value of a binary column, or the field `bytes` of a struct, whose field `path`
-is then its name; also inside lists and structs. Needs pyarrow.
+An image is a value of a binary column, or the field `bytes` of a struct, where the field `path`
+is its name; also inside lists and structs. Needs pyarrow.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".parquet",)
 
-_BATCH_BYTES, _BATCH_ROWS = 8 * 2**20, 1024  # that are read together
-_PART_BYTES = 2**20  # of images that are converted together
+_BATCH_BYTES, _BATCH_ROWS = 8 * 2**20, 1024  # read at a time
+_PART_BYTES = 2**20  # of images, converted at a time
 _GROUP_BYTES = 32 * 2**20
-_DICTIONARY_BYTES = 2**20  # pyarrow's limit: a larger one is not used to its end
+_DICTIONARY_BYTES = 2**20  # pyarrow's limit
 _MOST_DICTIONARY_BYTES = 2**27
-_GROWTH = 4  # of images that are in a dictionary
+_GROWTH = 4  # of images in a dictionary
 _ROWS_A_BYTE, _FREE_ROWS = 100, 2**20
 _MAGIC = b"PAR1"  # at both ends of a file
 
-# Called with name, column, value and row of each binary value; gives the new value and the new
-# name, or None if both stay.
+# Called with name, column, value and row of each binary value; returns the new value and name, or
+# None to keep both.
 _Change = Callable[[str, str, Any, int], "tuple[bytes, str] | None"]
 
 
@@ -82,7 +82,7 @@ def reporting_damage(what: str) -> Iterator[None]:
 
 
 def size_of(source: BinaryIO) -> int:
-    """The bytes of a file, which stays where it is."""
+    """The size of a file; its position is kept."""
     start = source.tell()
     size = source.seek(0, 2)
     source.seek(start)
@@ -101,7 +101,7 @@ def has_behind(source: BinaryIO, start: int, wanted: bytes) -> bool:
 
 
 def check_rows(rows: int, source: BinaryIO) -> None:
-    """Refuses rows out of all proportion to the file: each takes time, even if it holds nothing."""
+    """Refuses more rows than the file can sensibly have: even empty rows take time."""
     if rows > max(_FREE_ROWS, _ROWS_A_BYTE * (size := size_of(source))):
         raise TableError(f"{rows} rows in a file of {size} bytes")
 
@@ -127,7 +127,7 @@ def _open(source: BinaryIO) -> Any:
             coerce_int96_timestamp_unit="us",  # Nanoseconds would overflow from the year 2262.
         )
         check_rows(file.metadata.num_rows, source)
-        # Of `cat a b` pyarrow reads the pages of a with the footer of b.
+        # pyarrow would read `cat a b` as the pages of a with the footer of b.
         if has_behind(source, _end_of_pages(file.metadata), 2 * _MAGIC):
             raise TableError("a file behind another: files in one file are not supported")
     return file
@@ -163,7 +163,7 @@ def _read_rows(file: Any, options: Options) -> Iterator[Rows]:
                 first_row += len(batch)
         # pyarrow ends silently at a page of an unknown kind.
         if first_row != file.metadata.num_rows:
-            raise TableError("a damaged Parquet file: it has not the rows that its footer names")
+            raise TableError("a damaged Parquet file: it has fewer rows than its footer says")
 
 
 def rows_of(
@@ -256,12 +256,12 @@ def converted(entries: Iterable[Rows], pool: ImagePool) -> Iterator[tuple[Rows, 
     if paths and not has_images:
         raise TableError(
             f"column {paths!r} has paths of images and no bytes: convert the folder of these "
-            "images, or embed them (Dataset.push_to_hub and embed_table_storage of datasets do)"
+            "images, or embed them with embed_table_storage of datasets"
         )
 
 
 def _column_of_paths(batch: Any) -> str:
-    """The name of a column of structs that have paths, and no bytes; "" if there is none."""
+    """The name of a column of structs with paths and without bytes; "" if there is none."""
     from pyarrow import types
 
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -276,7 +276,7 @@ def _column_of_paths(batch: Any) -> str:
 def _rebuilt(
     batch: Any, rows: Sequence[int], outcomes: Sequence[Outcome | None], options: Options
 ) -> Any:
-    """The batch with results in the place of images; with `drop` without the rows that failed."""
+    """The batch with results in place of images; with `drop` without failed rows."""
     import pyarrow
 
     results = iter(outcomes)
@@ -294,7 +294,7 @@ def _rebuilt(
         kept[[row for row, outcome in pairs if outcome is not None and outcome.failed]] = False
     if kept.all():
         return batch
-    # In runs: pyarrow 26 filters neither views nor run-end encoded values.
+    # By slices: pyarrow 26 cannot filter views and run-end encoded values.
     edges = np.flatnonzero(np.diff(kept, prepend=False, append=False)).tolist()
     runs = [batch.slice(i, end - i) for i, end in zip(edges[::2], edges[1::2], strict=True)]
     columns = [
@@ -318,9 +318,9 @@ def _change_images(batch: Any, change: _Change) -> Any:
 def _changed(
     array: Any, name: str, rows: NDArray[np.int64], valid: NDArray[np.bool_], change: _Change
 ) -> Any:
-    """The array with what `change` gives; the same array if that gives nothing.
+    """The array with the replacements of `change`; the same array without any.
 
-    What is not `valid`, below a null, may be anything, and stays.
+    Values that are not `valid`, below a null, are undefined, and kept.
     """
     import pyarrow
     from pyarrow import types
@@ -389,7 +389,7 @@ def _changed_values(
     valid: NDArray[np.bool_],
     change: _Change,
 ) -> tuple[Any, list[str]]:
-    """The array of binary values and their names, as `change` wants them."""
+    """The array of binary values, and their names, with the replacements of `change`."""
     import pyarrow
     from pyarrow import types
 
@@ -418,7 +418,7 @@ def _changed_values(
 
 @functools.lru_cache
 def may_hold_images(type: Any) -> bool:
-    """Whether there is anything to look at in values of this type."""
+    """Whether values of this type may contain images."""
     from pyarrow import types
 
     if types.is_list(type) or types.is_large_list(type) or types.is_fixed_size_list(type):
@@ -454,12 +454,12 @@ def _writer_options(file: Any) -> dict[str, Any]:
     """How the source was written: names, compression and dictionaries of each column.
 
     Raises:
-        TableError: pyarrow would write the bytes of a column alone, not what they mean.
+        TableError: pyarrow would lose the logical type of a column.
     """
     import pyarrow.parquet
 
     own = _columns(file)
-    # Items of lists have the name of the standard, or the one of Arrow's schema.
+    # Items of lists have the name of the standard, or of Arrow's schema.
     options: dict[str, Any] = {
         "use_compliant_nested_type": not any(".list.item" in path for path, _ in own)
     }
@@ -468,7 +468,7 @@ def _writer_options(file: Any) -> dict[str, Any]:
         pass  # no rows
     written = _columns(pyarrow.parquet.ParquetFile(sink))
     for (path, kind), (_, now) in zip(own, written, strict=False):
-        if kind not in (now, "NONE", "INT"):  # Usual integers need no type of their own.
+        if kind not in (now, "NONE", "INT"):  # Plain integers need no logical type.
             raise TableError(
                 f"a column that pyarrow does not keep: {path!r} of type {kind}; cast it, or update "
                 "pyarrow"
@@ -479,7 +479,7 @@ def _writer_options(file: Any) -> dict[str, Any]:
     paths = [path for path, _ in (written if len(written) == len(own) else own)]
     columns = [[group.column(i) for group in groups] for i in range(len(paths))]
     shared = [[each for each in column if each.has_dictionary_page] for column in columns]
-    # Images may grow, and a dictionary that is cut is not used for the rows behind it.
+    # Images may grow, and a full dictionary is not used for later rows.
     most = _GROWTH * max(
         (
             each.data_page_offset - each.dictionary_page_offset

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BATCH_BYTES = 2**18  # small images go to a thread together
 BATCH_ENTRIES = 32
-WAITING_BYTES = 2**24  # a thread, of what is read ahead, and of results; one image may exceed it
+WAITING_BYTES = 2**24  # a thread, of data read ahead and of results; one image may exceed it
 
 Outcomes = list["Outcome | None"]
 
@@ -35,7 +35,7 @@ class DamagedImageError(ValueError):
 
 
 class Stopped(BaseException):
-    """The run is to end; as KeyboardInterrupt, not to be caught on the way."""
+    """The run must end; a BaseException like KeyboardInterrupt."""
 
 
 @dataclass(slots=True)
@@ -166,7 +166,7 @@ class ImagePool:
         return outcome
 
     def _check_work(self) -> None:
-        report_progress()  # Our encoder, and a child with its own limits, may take long.
+        report_progress()  # L3's encoder, and a child with its own limits, may take long.
         self._check()
 
     def _check(self) -> None:

@@ -1,7 +1,6 @@
 """WebDataset shards: tar files whose members make samples.
 
-`tarfile` parses and writes headers. The package webdataset is not used: its writer makes
-headers of its own (mode, owner and time are lost), and its reader drops them.
+`tarfile` parses and writes headers. The package webdataset loses mode, owner and time.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
 SUFFIXES = (".tar",)
 
 _BLOCK = tarfile.BLOCKSIZE
-_MOST_PADDING = 2**20  # behind the last member; tapes have such records
-_SMALL_BYTES = 2**16  # of a member that is written at once
+_MOST_PADDING = 2**20  # after the last member, as on tapes
+_SMALL_BYTES = 2**16  # of members that are written at once
 _NAMES = "utf-8", "surrogateescape"  # any bytes, kept as they are
 _USTAR_NAME_BYTES = tarfile.LENGTH_PREFIX + 1 + tarfile.LENGTH_NAME
 _HEADER_EXTENSIONS = b"xXLK"
@@ -86,10 +85,10 @@ def read_entries(source: HashedReader, options: Options) -> Iterator[Member]:
     zeros = len(end)
     while padding := source.read(_BLOCK * 128):
         if any(padding):
-            raise TarError("data behind the end mark: archives in one file are not supported")
+            raise TarError("data after the end mark: several archives in a file are not supported")
         zeros += len(padding)
     if zeros > _MOST_PADDING:
-        raise TarError(f"{zeros} bytes of zeros at the end: a tar file that was not written whole?")
+        raise TarError(f"{zeros} zero bytes at the end: was the tar file written completely?")
 
 
 def _is_gnu(header: bytes | bytearray) -> bool:
@@ -175,7 +174,7 @@ class _Writer:
         new_name = member.info.name
         if outcome is not None and (outcome.data is not None or self._fails(outcome)):
             new_name = renamed(new_name, outcome.suffix)
-        # An image without a suffix has got one, and with it a place in a sample.
+        # An image without a suffix now has one, and belongs to a sample.
         key, suffix = split_name(new_name)
         if not _is_between(member.info) and (key != self._key or not suffix):
             self._write_held()
@@ -210,7 +209,7 @@ class _Writer:
                 self._write(member, outcome, new_name)
 
     def _fails(self, outcome: Outcome | None) -> bool:
-        """Whether a sample goes, because an image of it has failed."""
+        """Whether a sample is dropped, because an image of it has failed."""
         return self._drops and outcome is not None and outcome.failed
 
     def _write(self, member: Member, outcome: Outcome | None, new_name: str) -> None:
@@ -243,7 +242,7 @@ class _Writer:
             self._add_to_index(key, [suffix, str(at), str(size), new_name])
 
     def _add_to_index(self, key: str, words: list[str]) -> None:
-        # The index separates by blanks, so it cannot have names with blanks.
+        # The index separates by blanks, so names cannot have blanks.
         if self._lines is None or any(word.split() != [word] for word in words):
             self._lines = None
         elif key == self._line_key:  # maybe behind a link
@@ -260,10 +259,7 @@ def _is_between(info: tarfile.TarInfo) -> bool:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """The key of the sample that a member belongs to, and its suffix; none without a dot.
-
-    As WebDataset has it: the suffix begins at the first dot of the file's name.
-    """
+    """The key of a member's sample, and its suffix from the first dot of the file's name on."""
     folder, slash, file = name.rpartition("/")
     stem, _, suffix = file.partition(".")
     return (folder + slash + stem, suffix) if stem else (name, "")

@@ -88,7 +88,7 @@ class _Writer(zipfile.ZipFile):
         name = old.filename
         if outcome is not None and outcome.failed and self._options.on_error == "drop":
             return
-        # Sizes and checksum are zipfile's to find, and the field of large members with them.
+        # zipfile finds sizes and checksum, and writes the field of large members.
         info = copy.copy(old)
         info.flag_bits = 0
         info.extra = _without_zip64(old.extra)
@@ -107,7 +107,7 @@ class _Writer(zipfile.ZipFile):
         with self.open(info, "w") as file:
             for chunk in () if info.is_dir() else data:
                 file.write(chunk)
-        info.external_attr = attributes  # Without any, zipfile has given the member a mode.
+        info.external_attr = attributes  # zipfile has added a mode.
 
     def check_links(self) -> None:
         """Raises ZipError if a link leads to an image that has another name now."""
@@ -119,7 +119,7 @@ class _Writer(zipfile.ZipFile):
 def _opened(source: BinaryIO) -> Iterator[zipfile.ZipFile]:
     source.seek(0)
     if source.read(4) not in _STARTS:
-        raise ZipError("not a zip archive, or one with something before it")
+        raise ZipError("not a zip archive, or one with data before it")
     try:
         archive = zipfile.ZipFile(source)
     except Exception as error:  # zipfile raises anything on damaged data.
@@ -162,12 +162,12 @@ def _damage_of(name: str) -> Iterator[None]:
         yield
     except (ZipError, MemoryError):
         raise
-    except Exception as error:  # Each way of packing has errors of its own.
+    except Exception as error:  # Each compression has errors of its own.
         raise ZipError(f"{name}: a damaged member: {error}") from error
 
 
 def _name_of(info: zipfile.ZipInfo) -> str:
-    """A member's name. Archives of Linux and macOS may have UTF-8 that is not marked as such."""
+    """A member's name. Archives of Linux and macOS may have UTF-8 without its mark."""
     if not info.flag_bits & _NAME_IS_UTF8 and info.create_system in (_UNIX, _MACOS):
         with suppress(UnicodeError):
             return info.filename.encode("cp437").decode()
@@ -192,5 +192,5 @@ def _chunks_of(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[byte
 
 
 def _is_link(info: zipfile.ZipInfo) -> bool:
-    """Whether a member is a symbolic link, whose data say where it leads."""
+    """Whether a member is a symbolic link; its data is the target."""
     return stat.S_ISLNK(info.external_attr >> 16)

@@ -94,7 +94,7 @@ def _decoded(encoded: Any, kind: tuple[str, int, str]) -> Any:
         encoded,
         output_type=output_types.get(channels, types.ANY_DATA),
         dtype=types.UINT16 if dtype == "uint16" else types.UINT8,
-        # Of four channels DALI 2.4 turns what is not its own memory, and ends the process.
+        # DALI 2.4 crashes when it turns images of four channels.
         adjust_orientation=channels in output_types,
     )
 

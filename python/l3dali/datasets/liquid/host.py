@@ -160,7 +160,7 @@ def _drop_from_cache(
         done.append((folder, stored))
         if isinstance(folder, LocalFolder):
             with contextlib.suppress(OSError), (folder.root / stored.name).open("rb") as file:
-                os.fsync(file.fileno())  # What is not on the disk yet cannot be dropped.
+                os.fsync(file.fileno())  # Only data on the disk can be dropped.
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
                 if len(known) < _ASKED_FILES:
                     known.append(_is_cached(file.fileno(), stored.size // 2))
