@@ -195,7 +195,7 @@ Answer Reply(const Question& question) {
       return answer;
     }
     case kL3TestDecode:
-    case kL3TestDecodePlans:
+    case kL3TestDecodePlans: return Decode(question);
     case kL3TestUploadedBytes: {
       const std::vector<L3TestPlan> plans = question.plans(1);
       answer.result =
