@@ -174,5 +174,5 @@ def test_same_measurements_same_shares() -> None:
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
 def test_shares_out_of_range(share: float) -> None:
-    with pytest.raises(ValueError, match="a share is 0 to 1"):
+    with pytest.raises(ValueError, match="a share must be 0 to 1"):
         Balancer(share)

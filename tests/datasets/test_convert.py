@@ -913,7 +913,7 @@ def test_archives_in_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     source = write_tar(tmp_path / "s" / "a.tar", samples(1))
     source.write_bytes(2 * source.read_bytes())
     assert convert(source, tmp_path / "d") == 2
-    assert "behind the end mark" in capsys.readouterr().err
+    assert "after the end mark" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("format", ["BMP", "PPM"])

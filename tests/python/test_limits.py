@@ -60,7 +60,7 @@ def test_the_smallest_file_of_2_to_the_31_pixels(largest: bytes) -> None:
     share = TILE_PIXELS * 8 / 20
     assert f"up to {int(share) + 1:,} bytes for each of the file" in text
     assert info.raw_bytes / len(largest) < share
-    assert f"2^31 for {len(largest):,} " in (ROOT / "docs" / "architecture.md").read_text()
+    assert f"2^31 for {len(largest):,} " in (ROOT / "docs" / "dev" / "architecture.md").read_text()
 
 
 def test_a_constant_tile_decodes_to_half_a_mebibyte() -> None:

@@ -97,7 +97,7 @@ def test_numpy_becomes_json() -> None:
 @pytest.mark.parametrize(
     ("metadata", "kind", "message"),
     [
-        ([1], TypeError, "metadata is a mapping, not list"),
+        ([1], TypeError, "metadata must be a mapping, not list"),
         ({1: 2}, TypeError, "metadata: names must be strings, not 1"),
         ({"a": {None: 2}}, TypeError, "metadata: names must be strings, not None"),
         ({"a": b"bytes"}, TypeError, "metadata: bytes is not JSON"),
