@@ -661,5 +661,6 @@ def test_files_that_the_reader_passes_over_are_told_of(
     for given in (Path(root), root):
         decoded({"file_root": given}).build()
     (warned,) = recwarn.list
-    assert f"skips the .l3 files in {root}: use fn.l3.readers.file, or give it file_filters" in str(warned.message)
+    remedy = "use fn.l3.readers.file, or give it file_filters"
+    assert f"skips the .l3 files in {root}: {remedy}" in str(warned.message)
     assert warned.filename == __file__
