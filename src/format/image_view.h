@@ -138,9 +138,9 @@ struct ImageView {
   }
 };
 
-// Where parts of the file end and begin, of a view from ParseIndex() or ParseImage(). Header, chunks
-// and index end here: what ParseIndex() needs. After kTruncated a lower bound, unless group_count
-// is 0.
+// Where parts of the file end and begin, of a view from ParseIndex() or ParseImage(). Header,
+// chunks and index end here: what ParseIndex() needs. After kTruncated a lower bound, unless
+// group_count is 0.
 inline uint64_t IndexEnd(const ImageView& view) {
   return kHeaderBytes + uint64_t{view.info.chunks_bytes} + 4 * view.payload_count() + 4;
 }
@@ -153,7 +153,7 @@ inline uint64_t FileBytes(const ImageView& view) {
 
 // The most pixels of so many channels that a file of so many bytes can hold (format.md 7).
 constexpr uint64_t MostPixels(uint64_t file_bytes, uint32_t channels) {
-  constexpr uint64_t kLeastBytes = kHeaderBytes + 4;       // header and index CRC
+  constexpr uint64_t kLeastBytes = kHeaderBytes + 4;  // header and index CRC
   // Of each group the index entry and the shortest payload.
   const uint64_t tile_bytes = (4 + kPayloadAlignment) * CeilDiv(channels, kMaxChannels);
   constexpr uint64_t kTilePixels = kMaxPackedTileSide * kMaxPackedTileSide;

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "cpu/cpu_batch.h"
 #include "cpu/border.h"
+#include "cpu/cpu_batch.h"
 #include "cpu/cpu_decoder.h"
 #include "cuda/emulation/emulated_decoder.h"
 #include "cuda/emulation/emulated_device.h"
