@@ -160,7 +160,7 @@ py::bytes Encode(const py::array& image, const std::string& coding, int effort, 
 }
 
 // Decodes jobs on `threads` threads. Returns the result of each.
-std::vector<DecodeResult> RunJobs(const std::vector<WindowJob>& jobs, unsigned threads) {
+std::vector<DecodeResult> DecodeJobs(const std::vector<WindowJob>& jobs, unsigned threads) {
   constexpr uint64_t kTaskPixels = 1 << 16;
   CpuBatch work(jobs, kTaskPixels);
   ParallelFor(work.task_count(), threads, [&work](uint64_t task) { work.Run(task); });
@@ -172,7 +172,7 @@ std::vector<DecodeResult> RunJobs(const std::vector<WindowJob>& jobs, unsigned t
 std::vector<DecodeResult> RunWindows(const WindowJob& job, unsigned threads) {
   size_t sound = 0;  // windows before it
   const auto run = [&](size_t count) {
-    return RunJobs({{job.view, job.groups, job.plans + sound, count}}, threads)[0];
+    return DecodeJobs({{job.view, job.groups, job.plans + sound, count}}, threads)[0];
   };
   for (size_t left = job.plan_count; left > 1;) {
     const size_t half = left / 2;
@@ -196,7 +196,7 @@ void DecodeOnCpu(DecodeBatch& batch, const std::vector<uintptr_t>& addresses,
     const SignalScope signals;
     const WithoutGil released;
     const std::vector<WindowJob> jobs = batch.jobs();
-    const std::vector<DecodeResult> of_jobs = RunJobs(jobs, threads);
+    const std::vector<DecodeResult> of_jobs = DecodeJobs(jobs, threads);
     for (size_t k = 0; k < jobs.size(); ++k) {
       if (of_jobs[k].status != Status::kOk) {
         const std::vector<DecodeResult> windows = RunWindows(jobs[k], threads);

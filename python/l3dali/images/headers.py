@@ -48,12 +48,12 @@ class Header:
     height: int  # in pixels
     raw_bytes: int  # of the decoded samples, at most
     read_bytes: int  # of memory at the peak of reading, without the file; estimated
-    fours: int = 1  # how often its pixels count for a limit: once for each four channels of 16 bits
+    pixel_cost: int = 1  # how often its pixels count for a limit: four channels of 16 bits once
 
     def check_pixels(self, max_pixels: int) -> None:
         """Raises ImageError if the image has more pixels than `max_pixels`."""
-        if self.width * self.height * self.fours > max_pixels:
-            times = "" if self.fours == 1 else f" x {self.fours} (4 channels count once)"
+        if self.width * self.height * self.pixel_cost > max_pixels:
+            times = "" if self.pixel_cost == 1 else f" x {self.pixel_cost} (4 channels count once)"
             raise ImageError(
                 f"{self.width} x {self.height}{times} pixels are more than the limit of "
                 f"{max_pixels}; max_pixels, in the command --max-pixels, raises it"
@@ -400,10 +400,10 @@ def _read_tiff(data: bytes) -> Header:
         if page.photometric == PHOTOMETRIC.PALETTE:
             raw += 6 * page.imagewidth * page.imagelength
         width, height = page.imagewidth, page.imagelength
-        fours = max(-(-page.samplesperpixel // 4), -(-raw // max(1, 8 * width * height)))
+        pixel_cost = max(-(-page.samplesperpixel // 4), -(-raw // max(1, 8 * width * height)))
         tags = max(0, len(data) - sum(page.databytecounts))  # held by tifffile and by Pillow
         lists = 400 * len(page.dataoffsets)  # Python objects for each strip or tile
-        return Header("tiff", width, height, raw, 2 * raw + padded + 2 * tags + lists, fours)
+        return Header("tiff", width, height, raw, 2 * raw + padded + 2 * tags + lists, pixel_cost)
 
 
 def _check_strips(data: bytes, page: tifffile.TiffPage) -> None:
