@@ -22,6 +22,7 @@ from rich.progress import track
 
 import l3dali
 import l3dali.plugin
+from l3dali._native import DecodeBatch
 
 BATCH = 32
 WINDOW = 512
@@ -72,27 +73,50 @@ def pipeline(paths: list[str], options: Options | None, graph: Graph, threads: i
     return pipe
 
 
+def read_tiles(paths: list[str], threads: int) -> Callable[[], object]:
+    """Reads the tiles of a window anywhere in each file of a batch, and decodes none."""
+    rng = np.random.default_rng(3)
+
+    def run() -> object:
+        corners = rng.integers((0, 0), (1024 - WINDOW + 1, 2048 - WINDOW + 1), (BATCH, 2))
+        return DecodeBatch(
+            [str(path) for path in rng.choice(paths, BATCH)],
+            windows=[(int(top), int(left), WINDOW, WINDOW) for top, left in corners],
+            colors="UNCHANGED", dtype=None, channels_first=False,
+            max_pixels=2**28, names_items=False, threads=threads,
+        )  # fmt: skip
+
+    return run
+
+
 def compare(
     paths: list[str],
     options: Options,
-    graph: Graph,
+    graph: Graph | None,
     rounds: int,
     threads: int,
     *,
     is_cold: bool = False,
 ) -> dict[str, float]:
-    """Images a second and CPU time of our reader over those of DALI's, and their 95 % intervals."""
+    """Images a second and CPU time of our reader over those of DALI's, and their 95 % intervals.
+
+    Without a graph ours reads the tiles of windows alone.
+    """
     batches = max(4, len(paths) // BATCH)
 
     def turn_of(name: str) -> Callable[[], None]:
-        pipe = pipeline(paths, options if name == "l3" else None, graph, threads)
+        if name == "l3" and graph is None:
+            run = read_tiles(paths, threads)
+        else:
+            is_ours = name == "l3"
+            run = pipeline(paths, options if is_ours else None, graph or same, threads).run
 
         def turn() -> None:
             if is_cold:
                 drop_pages(paths)
             begin = time.perf_counter()
             for _ in range(batches):
-                pipe.run()
+                run()
             walls[name].append(time.perf_counter() - begin)
             time.sleep(READ_AHEAD_S)
 
@@ -165,6 +189,7 @@ def reader(
     without --data a noisy gradient. Each file is there 16 times. Batches of 32, shuffled. Crops are
     512 x 512 pixels to normalized halves, CHW. Pipelines take turns; numbers are those of L3's
     reader over those of DALI's, the median of the ratios within a round, with the 95 % interval.
+    Tiles alone are read as `l3dali.torch.decode_files` does, beside whole files of DALI's reader.
     The page cache holds the files, except where "dropped pages" is said; those lie in --disk.
     """
     keep_memory()
@@ -182,12 +207,13 @@ def reader(
         }
 
         def add(
-            row: str, paths: list[str], options: Options, graph: Graph, cold: bool = False
+            row: str, paths: list[str], options: Options, graph: Graph | None, cold: bool = False
         ) -> None:
             results[row] = compare(paths, options, graph, rounds, threads, is_cold=cold)
 
         for coding, paths in large.items():
             add(f"{coding}: whole files, reading alone", paths, {}, same)
+            add(f"{coding}: tiles of crops, reading alone", paths, {}, None)
             add(f"{coding}: lazy, crops", paths, LAZY, crop)
             add(f"{coding}: lazy, whole images", paths, LAZY, fn.l3.decode)
         row = "packed: lazy, crops, dropped pages"
