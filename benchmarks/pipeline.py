@@ -142,14 +142,19 @@ def _load_l3(files: list[str], device: str) -> Any:
     return fn.l3.decode(fn.readers.file(files=files)[0], device=device)
 
 
+def _load_l3_lazily(files: list[str], device: str) -> Any:
+    return fn.l3.decode(fn.l3.readers.file(files=files, lazy=True)[0], device=device)
+
+
 def _load_l3_cached(files: list[str], device: str) -> Any:
     encoded, _ = fn.readers.file(files=files, skip_cached_images=True)
     return fn.l3.decode(encoded, device=device, cache_size=CACHE_MB, skip_cached_images=True)
 
 
-def _crops_of_l3(files: list[str], device: str) -> Any:
+def _crops_of_l3(files: list[str], device: str, **reading: bool) -> Any:
+    reader = fn.l3.readers.file if reading else fn.readers.file
     return fn.l3.decode_crop_mirror_normalize(
-        fn.readers.file(files=files)[0],
+        reader(files=files, **reading)[0],
         device=device,
         output_type=types.RGB,
         **_window(),
@@ -219,6 +224,15 @@ def formats(device: str) -> list[Format]:
         chosen += [
             *(
                 Format(f"L3 {mode}, cached", encode_l3(mode), _load_l3_cached, cached=True)
+                for mode in L3_CODINGS
+            ),
+            *(
+                Format(
+                    f"L3 {mode}, lazy",
+                    encode_l3(mode),
+                    _load_l3_lazily,
+                    functools.partial(_crops_of_l3, lazy=True),
+                )
                 for mode in L3_CODINGS
             ),
             Format("raw (numpy, gpu)", _to_npy, _load_npy_on_gpu),
