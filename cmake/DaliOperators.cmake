@@ -11,7 +11,7 @@ foreach(dali_version IN LISTS L3_DALI_VERSIONS)
   add_library(${operators} SHARED src/l3_op.cu)
   add_library(${readers} SHARED src/l3_readers.cc)
   target_compile_definitions(${operators} PRIVATE L3_HAVE_CUDA=$<BOOL:${L3_CUDA}>)
-  target_include_directories(${readers} PRIVATE src/op/curand)
+  target_include_directories(${readers} PRIVATE src/op/stand_ins)
   target_link_libraries(${operators} PRIVATE
     l3_batch l3_cpu l3_cudart $<TARGET_NAME_IF_EXISTS:l3_cuda_library> dali::${dali_version})
   target_link_libraries(${readers} PRIVATE l3_files dali::${dali_version})

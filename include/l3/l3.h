@@ -162,7 +162,7 @@ typedef struct l3_info {
 L3_API l3_status l3_read_info(const void* file, size_t file_size, l3_info* info);
 
 // The same of the beginning of a file: payloads may be missing. For files that are read in parts,
-// begin with some KiB, and read head_bytes where they were too few.
+// begin with some KiB. While it returns L3_TRUNCATED, read head_bytes bytes and call it again.
 L3_API l3_status l3_read_head(const void* file, size_t file_size, l3_info* info);
 
 // ---- Decoding ----
@@ -181,18 +181,20 @@ typedef struct l3_decode_options {
   // L3_AS_STORED, or another type: fill_range says what becomes of the samples. The arithmetic is
   // that of 32-bit floats, rounded to the nearest.
   uint32_t type;
-  uint32_t colors;  // L3_COLORS_...; with channels, or more than four of them, as stored only
+  // L3_COLORS_... If channels is set, or the image has more than four, only L3_COLORS_AS_STORED.
+  uint32_t colors;
   uint32_t layout;  // L3_HWC or L3_CHW
   l3_window window;
   // The numbers of the channels to decode, each at most once, in the order in which they come out.
-  // Null, with channel_count 0: all. Of more than four only their groups are read.
+  // Null, with channel_count 0: all. In images of more than four channels only the groups that
+  // hold these are read.
   const uint32_t* channels;
   size_t channel_count;
   // Bytes from a row of the output to the next, a multiple of the size of a sample; 0: packed. In
   // L3_CHW a plane has as many rows as the window, so planes are height * row_stride apart.
   size_t row_stride;
   // An output of more pixels gives L3_TOO_MANY_PIXELS before memory is taken for it: 20 bytes of a
-  // file can claim 65,536 pixels. Pixels of more than four channels count once more for each four.
+  // file can claim 65,536 pixels. A pixel counts once for each four of its channels, rounded up.
   // 0: 2^28. The format's own limit is 2^31.
   uint64_t max_pixels;
   uint32_t fill_range;  // L3_FILL_BY_TYPE, L3_FILL_RANGE or L3_KEEP_NUMBERS
@@ -227,7 +229,8 @@ L3_API l3_status l3_decode_size(const void* file, size_t file_size,
 //   sample. Bytes between rows stay as they are. After an error the pixels are undefined. They do
 //   not overlap the file.
 // pixels_size: how many bytes there are.
-// output: null, or set as by l3_decode_size(); a damaged tile sets bad_tile beside.
+// output: null, or set as by l3_decode_size(), also after L3_OUTPUT_TOO_SMALL and after a damaged
+//   tile, which sets bad_tile.
 // Returns what l3_decode_size() does; L3_OUTPUT_TOO_SMALL if pixels_size is less than needed;
 //   L3_INVALID_ARGUMENT for an address that is not aligned; for damaged tiles L3_TRUNCATED to
 //   L3_CHECKSUM_MISMATCH.
@@ -241,7 +244,8 @@ typedef struct l3_range {
 } l3_range;
 
 // Lists the parts of a file that l3_decode() needs for these options, from the file's beginning
-// alone. Read them to their offsets in a buffer of file_bytes zeros, and decode that.
+// alone. Read them to their offsets in a buffer of file_bytes (l3_info) zeros, and hand that to
+// l3_decode_size() and l3_decode().
 //
 // head, head_size: the beginning of a file, at least the head_bytes of l3_read_head().
 // max_gap: parts with at most so many bytes between them are joined.

@@ -50,7 +50,7 @@ FACES = {
     "src/l3_op.cu",
     "src/l3_readers.cc",
     "src/op",
-    "src/op/curand",
+    "src/op/stand_ins",
     "src/nvimgcodec",
     "src/python",
 }
