@@ -15,6 +15,7 @@
 #include "cuda/engine/batch_decoder.h"
 #include "nvimgcodec/gpu.h"
 #include "output/output_plan.h"
+#include "output/window_job.h"
 
 namespace l3 {
 namespace {
@@ -36,7 +37,9 @@ bool Agree(const GpuSource& source, const std::vector<uint8_t>& file) {
   const auto finished = device->MakeEvent();
   BatchDecoder decoder(source.make(0));
   const auto* place = static_cast<uint8_t*>(output.get());
-  decoder.Launch({{view, WholeImagePlan(view.info, const_cast<uint8_t*>(place))}}, stream.get());
+  const OutputPlan plan_there = WholeImagePlan(view.info, const_cast<uint8_t*>(place));
+  const std::vector<GroupOutput> groups = {GroupOfView(view)};
+  decoder.Launch({{&view, &groups, &plan_there, 1}}, stream.get());
   const bool is_decoded = decoder.Wait()[0].status == Status::kOk;
   device->Copy(got.data(), place, got.size(), stream.get());
   finished->Record(stream.get());
