@@ -117,7 +117,7 @@ def test_imageio_metadata_and_errors(tmp_path: Path) -> None:
     (tmp_path / "a.l3").write_bytes(data)
     with pytest.raises(TypeError, match="float32"):
         iio.imwrite(tmp_path / "a.l3", np.zeros((3, 4), np.float32))
-    with pytest.raises(ValueError, match="a file holds one"):
+    with pytest.raises(ValueError, match="an L3 file holds one image"):
         iio.imwrite(tmp_path / "b.l3", [np.zeros((4, 4), np.uint8)] * 2)
     assert not (tmp_path / "b.l3").exists()
     assert (tmp_path / "a.l3").read_bytes() == data
