@@ -304,12 +304,8 @@ DALI_SCHEMA(l3__PeekShape)
     .AddOptionalArg("image_type", "The ``output_type`` of the decoding operator.", DALI_ANY_DATA)
     .AddParent("PeekImageShape");
 
-DALI_SCHEMA(l3__Read)
-    .DocStr(R"code(Reads files whose paths are the input, on the pipeline's threads.)code")
-    .NumInput(1)
-    .InputDox(0, "paths", "1D TensorList of uint8", "The path of each file.")
-    .NumOutput(1)
-    .OutputDType(0, DALI_UINT8)
+DALI_SCHEMA(l3__ReaderAttr)
+    .MakeAbstract()
     .AddOptionalArg("lazy", R"code(Give a handle of each L3 file in place of its bytes: a few KB.
 
 The operators of ``fn.l3`` accept handles and read only the tiles that they decode. Other operators
@@ -318,8 +314,16 @@ sample fails with an error, as ``on_error`` of the decoder says.)code",
                     false)
     .AddOptionalArg("use_o_direct", R"code(Read past the page cache, where the file system can.
 
-This pays for data sets larger than memory: pages that will not be read again cost time.)code",
+This leaves the cache to other files. Measure whether it is faster on your disk.)code",
                     false);
+
+DALI_SCHEMA(l3__Read)
+    .DocStr(R"code(Reads files whose paths are the input, on the pipeline's threads.)code")
+    .NumInput(1)
+    .InputDox(0, "paths", "1D TensorList of uint8", "The path of each file.")
+    .NumOutput(1)
+    .OutputDType(0, DALI_UINT8)
+    .AddParent("l3__ReaderAttr");
 
 DALI_SCHEMA(l3__Recognize)
     .DocStr(R"code(Returns whether a sample is an L3 file, from its first bytes alone.

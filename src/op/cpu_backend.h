@@ -80,6 +80,8 @@ class CpuBackend {
 
   // Reads what jobs need of the files of handles. Jobs whose files cannot be read get no plans.
   void ReadPayloads(dali::ThreadPool& threads, std::vector<WindowJob>* jobs) {
+    const auto is_lazy = [](const WindowJob& job) { return job.reader != nullptr; };
+    if (std::none_of(jobs->begin(), jobs->end(), is_lazy)) return;
     if (payloads_.size() < jobs->size()) payloads_.resize(jobs->size());
     for (size_t i = 0; i < jobs->size(); ++i) {
       WindowJob& job = (*jobs)[i];
