@@ -1,4 +1,4 @@
-// The L3 image format in C99 and C++: what a file holds, decoding, encoding.
+// The L3 image format in C99 and C++.
 //
 //   l3_output output = {.struct_size = sizeof(output)};
 //   if (l3_decode_size(file, file_size, NULL, &output) == L3_OK) {
@@ -6,19 +6,18 @@
 //     l3_status status = l3_decode(file, file_size, NULL, pixels, output.bytes, NULL);
 //   }
 //
-// What holds for all functions:
-// * Memory is the caller's, or comes from its allocator. Nothing is kept between calls, so any
-// threads may call at once.
-// * A file may hold any bytes: damaged or hostile ones give a status, and no byte outside of the
-//   buffers is read or written. One that changes during a call gives a status or pixels. An image
-//   that changes while it is encoded may give a file that does not decode.
-// * A null pointer where none is allowed, an option out of range and a structure of unknown size
-//   give L3_INVALID_ARGUMENT. No C++ exception leaves the library.
-// * A structure that begins with struct_size may grow in later versions. Set struct_size to its
-//   sizeof, and what you do not use to 0, which is the default of each option. A program runs with
-//   newer libraries, and with older ones too if the options that these do not know are 0.
-// * A call takes up to 512 KiB of stack, and so does each thread that it starts: with musl, whose
-//   threads have 128 KiB, link programs with -Wl,-z,stack-size=1048576.
+// For all functions:
+// * Memory is the caller's, or comes from its allocator. Functions are thread-safe.
+// * Files may be untrusted: damaged files give a status. No byte outside of the buffers is read or
+//   written, even if a file changes during the call. An image that changes while it is encoded may
+//   give a file that does not decode.
+// * A forbidden null pointer, an option out of range and a structure of unknown size give
+//   L3_INVALID_ARGUMENT. No C++ exception leaves the library.
+// * Structures that begin with struct_size may grow in later versions. Set struct_size to the
+//   sizeof, and unused members to 0, the default of each option. Null options are the defaults.
+//   Programs run with newer libraries, and with older ones if the options that these lack are 0.
+// * The caller's thread and each started thread need up to 512 KiB of stack. musl gives threads
+//   128 KiB: link programs with -Wl,-z,stack-size=1048576.
 // * Sizes are in bytes, lengths in pixels. Samples have the byte order of the machine.
 #ifndef L3_L3_H_
 #define L3_L3_H_
@@ -40,58 +39,57 @@ extern "C" {
 #define L3_VERSION_MINOR 0
 #define L3_VERSION_PATCH 0
 
-// What became of a call. The numbers up to 999 are those of docs/format.md, those from 1000 on are
-// of this interface alone.
+// The result of a call. docs/format.md defines the numbers below 1000.
 typedef uint32_t l3_status;
 enum {
   L3_OK = 0,
   L3_TRUNCATED = 1,            // the file ends too early
-  L3_BAD_MAGIC = 2,            // no L3 file
-  L3_UNSUPPORTED_VERSION = 3,  // of a later version of the format
+  L3_BAD_MAGIC = 2,            // not an L3 file
+  L3_UNSUPPORTED_VERSION = 3,  // a later version of the format
   L3_UNSUPPORTED_FEATURE = 4,
   L3_CORRUPT_HEADER = 5,  // header, chunks or index break a rule, or bytes follow the file
   L3_CORRUPT_TILE = 6,
   L3_CHECKSUM_MISMATCH = 7,
   L3_OUTPUT_TOO_SMALL = 8,  // the buffer is too small
   L3_INVALID_ARGUMENT = 9,
-  L3_OUT_OF_MEMORY = 1000,  // memory, or another resource of the machine
-  L3_TYPE_TOO_NARROW = 1001,  // the type cannot hold the file's values; fill_range is not set
-  L3_TOO_MANY_PIXELS = 1002  // the output has more than max_pixels
+  L3_OUT_OF_MEMORY = 1000,    // memory, or another resource of the machine
+  L3_TYPE_TOO_NARROW = 1001,  // the type cannot hold the file's samples; set fill_range
+  L3_TOO_MANY_PIXELS = 1002   // the output has more than max_pixels
 };
 
 // The type of a sample.
 enum {
   L3_AS_STORED = 0,
-  L3_UINT8 = 1,  // files have one of the first four
+  L3_UINT8 = 1,  // files have one of these four
   L3_UINT16 = 2,
   L3_INT8 = 3,
   L3_INT16 = 4,
-  L3_UINT32 = 5,  // these and L3_INT64 only come out of l3_decode()
+  L3_UINT32 = 5,  // outputs may also have one of these
   L3_INT32 = 6,
   L3_FLOAT16 = 7,
   L3_FLOAT32 = 8,
   L3_INT64 = 9
 };
 
-// What becomes of samples in another type than the stored one.
+// How samples convert to another type than the stored one.
 enum {
-  // An integer type that holds every value of the stored type keeps the numbers; other types are
-  // filled, as by L3_FILL_RANGE. Labels always keep their numbers.
-  // L3_TYPE_TOO_NARROW: the type cannot hold the labels, or it is an integer type that cannot hold
-  // the signed samples.
+  // Integer types that hold every number of the stored type keep the numbers; other types rescale
+  // as L3_FILL_RANGE. Labels never rescale. L3_TYPE_TOO_NARROW: the type cannot hold the labels, or
+  // is an integer type that cannot hold the signed samples.
   L3_FILL_BY_TYPE = 0,
-  // Samples fill the range of the type. That of floats is 0 to 1, or -1 to 1 for signed samples.
+  // Rescale to the range of the type; that of floats is 0 to 1, or -1 to 1 for signed samples.
   L3_FILL_RANGE = 1,
-  L3_KEEP_NUMBERS = 2  // the numbers stay, and saturate
+  L3_KEEP_NUMBERS = 2  // keep the numbers, and saturate
 };
 
-// Which channels come out of l3_decode(). All but the first read channels 0 to 2 of an image with
-// three or four as red, green and blue, and channel 0 of one with fewer as gray. Alpha is the last
-// of two or four channels, and opaque where the file has none.
+// The channels of the output. Files with one or two channels are gray, those with three or four
+// red, green and blue. The last of two or four is alpha; without one, alpha is opaque.
 enum {
   L3_COLORS_AS_STORED = 0,
   L3_COLORS_RGB = 1,
   L3_COLORS_BGR = 2,
+  // (9797 red + 19234 green + 3737 blue) / 32768, that is 0.299, 0.587 and 0.114 of them. Samples
+  // of 8 bits are rounded down, those of 16 bits to the nearest.
   L3_COLORS_GRAY = 3,
   L3_COLORS_RGB_ALPHA = 4,
   L3_COLORS_GRAY_ALPHA = 5
@@ -107,7 +105,7 @@ enum { L3_HWC = 0, L3_CHW = 1 };
 enum {
   L3_CODING_RANS = 0,    // small
   L3_CODING_PACKED = 1,  // fast to decode
-  L3_CODING_STORED = 2   // samples as they are, in files as large as the pixels
+  L3_CODING_STORED = 2   // raw samples
 };
 
 typedef struct l3_bytes {
@@ -115,11 +113,10 @@ typedef struct l3_bytes {
   size_t size;  // 0: none
 } l3_bytes;
 
-// The version of the library, as "1.0.0". The header's is L3_VERSION_MAJOR and so on.
+// The version of the library, as "1.0.0"; L3_VERSION_... is the header's.
 L3_API const char* l3_version(void);
 
-// The name that docs/format.md gives a status, as "kTruncated", and a sentence for people. Never
-// null: any other number is "unknown status".
+// The name of a status in docs/format.md, as "kTruncated", and a sentence for users. Never null.
 L3_API const char* l3_status_name(l3_status status);
 L3_API const char* l3_status_message(l3_status status);
 
@@ -130,72 +127,65 @@ typedef struct l3_info {
   uint32_t height, width;
   uint32_t channels;     // 1 to 4096
   uint32_t type;         // of the samples: L3_UINT8 to L3_INT16
-  uint32_t used_bits;    // of the values that are coded
+  uint32_t used_bits;    // bits of a coded sample, or of its index in the value table
   uint32_t shift;        // low bits that are 0 in every sample
-  uint32_t value_count;  // of the value table; 0 without one
-  uint32_t group_count;  // groups of channels that decode alone; 1 for up to four channels
-  uint32_t labels;       // 1: samples are numbers of classes, not to be blended; else 0
+  uint32_t value_count;  // entries of the value table, the list of samples that occur; 0: none
+  uint32_t group_count;  // groups of up to four channels that decode together
+  uint32_t labels;       // 1: samples are numbers of classes; else 0
   uint32_t tile_height, tile_width;
   uint32_t tile_count;
   uint64_t image_bytes;  // decoded as stored, rows packed
-  uint64_t head_bytes;   // of the file: header, chunks and index, what l3_read_head() reads
-  uint64_t file_bytes;   // of the whole file
-  // Within the file that was read.
+  uint64_t head_bytes;   // header, chunks and index, which l3_read_head() reads
+  uint64_t file_bytes;   // the whole file
+  // Pointers into the file that was read.
   l3_bytes icc, exif, xmp;
-  l3_bytes palette;     // red, green, blue, alpha of each label
+  l3_bytes palette;   // red, green, blue, alpha of each label
   l3_bytes metadata;  // a JSON object in UTF-8; not validated
-  // Of more than four channels: for each group the number of its channels, a byte, and theirs in
-  // the image, 16 bits each, the low byte first (docs/format.md 4).
+  // With more than four channels, for each group: the number of its channels, 8 bits, and their
+  // numbers in the image, 16 bits each, little-endian (docs/format.md 4).
   l3_bytes groups;
-  l3_bytes chunks;  // all chunks as they stand.
+  l3_bytes chunks;  // all chunks, unchanged
 } l3_info;
 
-// Validates header, chunks and index of a whole file, and its size; no payload is read. Takes
-// little time and no memory that grows with the image.
+// Validates header, chunks, index and size of a file, in constant memory. Does not read tiles.
 //
-// file, file_size: the file; null if file_size is 0.
-// info: set, apart from struct_size. After an error it is all 0, but after L3_TRUNCATED head_bytes
-//   and file_bytes are what is known of them: head_bytes is then the least that a call needs to
-//   find out more, file_bytes may be 0.
+// info: set, apart from struct_size; all 0 after an error. After L3_TRUNCATED head_bytes is the
+//   least that another call needs, and file_bytes is the size of the file or 0.
 // Returns L3_OK, L3_TRUNCATED to L3_CORRUPT_HEADER, L3_CHECKSUM_MISMATCH, L3_INVALID_ARGUMENT,
 //   L3_OUT_OF_MEMORY.
 L3_API l3_status l3_read_info(const void* file, size_t file_size, l3_info* info);
 
-// The same of the beginning of a file: payloads may be missing. For files that are read in parts,
-// begin with some KiB. While it returns L3_TRUNCATED, read head_bytes bytes and call it again.
+// The same for the beginning of a file; tiles may be missing. To read a file in parts, begin with
+// some KiB. While it returns L3_TRUNCATED, read head_bytes bytes and call it again.
 L3_API l3_status l3_read_head(const void* file, size_t file_size, l3_info* info);
 
 // ---- Decoding ----
 
-// A part of an image, inside it. Only tiles that it touches are read.
+// A part of an image, inside it; all 0: the whole image. Only tiles that it touches are read.
 typedef struct l3_window {
   uint32_t top, left;
-  uint32_t height, width;  // both 0, and top and left too: the whole image
+  uint32_t height, width;
 } l3_window;
 
 typedef struct l3_decode_options {
   size_t struct_size;
-  // How many threads work, the caller's among them: up to 1024, or L3_ALL_THREADS. 0: 1. The
-  // samples do not depend on it.
+  // Number of threads, the caller's included: up to 1024, or L3_ALL_THREADS. 0: 1.
   uint32_t threads;
-  // L3_AS_STORED, or another type: fill_range says what becomes of the samples. The arithmetic is
-  // that of 32-bit floats, rounded to the nearest.
+  // The type of the output; fill_range sets the conversion, in 32-bit floats, rounded to nearest.
   uint32_t type;
-  // L3_COLORS_... If channels is set, or the image has more than four, only L3_COLORS_AS_STORED.
+  // L3_COLORS_AS_STORED if channels is set or the image has more than four; else any L3_COLORS_...
   uint32_t colors;
   uint32_t layout;  // L3_HWC or L3_CHW
   l3_window window;
-  // The numbers of the channels to decode, each at most once, in the order in which they come out.
-  // Null, with channel_count 0: all. In images of more than four channels only the groups that
-  // hold these are read.
+  // Numbers of the channels to decode, from 0, each at most once, in the order of the output; null
+  // with channel_count 0: all. Only the groups that hold these channels are read.
   const uint32_t* channels;
   size_t channel_count;
-  // Bytes from a row of the output to the next, a multiple of the size of a sample; 0: packed. In
-  // L3_CHW a plane has as many rows as the window, so planes are height * row_stride apart.
+  // Bytes from a row of the output to the next, a multiple of the size of a sample; 0: packed.
+  // Planes of L3_CHW are height * row_stride apart.
   size_t row_stride;
-  // An output of more pixels gives L3_TOO_MANY_PIXELS before memory is taken for it: 20 bytes of a
-  // file can claim 65,536 pixels. A pixel counts once for each four of its channels, rounded up.
-  // 0: 2^28. The format's own limit is 2^31.
+  // Larger outputs give L3_TOO_MANY_PIXELS before memory is taken. A pixel counts once for each
+  // four channels, rounded up. 0: 2^28; the format's limit is 2^31.
   uint64_t max_pixels;
   uint32_t fill_range;  // L3_FILL_BY_TYPE, L3_FILL_RANGE or L3_KEEP_NUMBERS
 } l3_decode_options;
@@ -203,141 +193,128 @@ typedef struct l3_decode_options {
 typedef struct l3_output {
   size_t struct_size;
   uint32_t height, width, channels;  // of the output
-  uint32_t type;                     // L3_UINT8 to L3_INT64
-  uint64_t bytes;                    // what l3_decode() needs, gaps between rows included
-  uint64_t row_stride;               // bytes from a row to the next
-  uint64_t plane_stride;             // L3_CHW: bytes from a channel to the next; else 0
-  // The first damaged tile of those that were decoded, counted row by row from 0. Without one, and
-  // where a file is refused as a whole, L3_NO_TILE.
-  uint32_t bad_tile;
+  uint32_t type;  // L3_UINT8 to L3_INT64
+  uint64_t bytes;  // size of the buffer, gaps between rows included
+  uint64_t row_stride;  // bytes from a row to the next
+  uint64_t plane_stride;  // L3_CHW: bytes from a channel to the next; else 0
+  uint32_t bad_tile;  // the first damaged tile, row by row from 0; L3_NO_TILE without one
 } l3_output;
 #define L3_NO_TILE 0xFFFFFFFFu
 
-// Says what l3_decode() makes of a file with these options.
+// Returns the size and type of the output of l3_decode(), without decoding.
 //
-// options: null for the defaults.
 // output: set, apart from struct_size; all 0 but bad_tile after an error.
-// Returns what l3_read_info() does; L3_INVALID_ARGUMENT also for a window that is not inside the
-//   image, a channel that it does not have and colors that it cannot have; L3_TOO_MANY_PIXELS for
-//   more than max_pixels; L3_TYPE_TOO_NARROW as L3_FILL_BY_TYPE says.
+// Returns the statuses of l3_read_info(), L3_TOO_MANY_PIXELS, L3_TYPE_TOO_NARROW;
+//   L3_INVALID_ARGUMENT also if the image does not have this window, channel or colors.
 L3_API l3_status l3_decode_size(const void* file, size_t file_size,
                                 const l3_decode_options* options, l3_output* output);
 
-// Decodes a file, or what options say of it.
+// Decodes a file, or the part that options select.
 //
-// pixels: gets output.bytes of l3_decode_size(), at an address that is a multiple of the size of a
-//   sample. Bytes between rows stay as they are. After an error the pixels are undefined. They do
-//   not overlap the file.
-// pixels_size: how many bytes there are.
-// output: null, or set as by l3_decode_size(), also after L3_OUTPUT_TOO_SMALL and after a damaged
-//   tile, which sets bad_tile.
-// Returns what l3_decode_size() does; L3_OUTPUT_TOO_SMALL if pixels_size is less than needed;
-//   L3_INVALID_ARGUMENT for an address that is not aligned; for damaged tiles L3_TRUNCATED to
-//   L3_CHECKSUM_MISMATCH.
-// Takes up to 3 MiB a thread, and 12 MiB with more than four channels.
+// pixels: a buffer aligned to the size of a sample, apart from the file. Gaps between rows are not
+//   written. After an error the pixels are undefined.
+// pixels_size: size of the buffer, at least the bytes of l3_decode_size().
+// output: null, or set as by l3_decode_size(), also after L3_OUTPUT_TOO_SMALL and damaged tiles.
+// Returns the statuses of l3_decode_size(); L3_OUTPUT_TOO_SMALL; L3_INVALID_ARGUMENT also for an
+//   unaligned buffer; L3_TRUNCATED to L3_CHECKSUM_MISMATCH for damaged tiles.
+// Takes up to 3 MiB of memory per thread, or 12 MiB with more than four channels.
 L3_API l3_status l3_decode(const void* file, size_t file_size, const l3_decode_options* options,
                            void* pixels, size_t pixels_size, l3_output* output);
 
-// A part of a file: `size` bytes from `offset` on.
 typedef struct l3_range {
   uint64_t offset, size;
 } l3_range;
 
-// Lists the parts of a file that l3_decode() needs for these options, from the file's beginning
-// alone. Read them to their offsets in a buffer of file_bytes (l3_info) zeros, and hand that to
-// l3_decode_size() and l3_decode().
+// Lists the parts of a file that l3_decode() needs. Read each part to its offset in a buffer of
+// file_bytes zeros, and pass the buffer to l3_decode_size() and l3_decode() as the file.
 //
-// head, head_size: the beginning of a file, at least the head_bytes of l3_read_head().
-// max_gap: parts with at most so many bytes between them are joined.
-// ranges: gets the parts in the order of the file, the first of which is the beginning; null only
-//   if capacity is 0.
-// capacity: how many parts there is room for.
-// count: set to the number of parts; after L3_OUTPUT_TOO_SMALL too, else 0 after an error.
-// Returns what l3_decode_size() does, L3_TRUNCATED only if head_size is less than head_bytes;
-//   L3_OUTPUT_TOO_SMALL if capacity is less than the number of parts.
+// head, head_size: the beginning of the file, at least the head_bytes of l3_read_head().
+// max_gap: parts with at most this many bytes between them are joined.
+// ranges: set to the parts in the order of the file, the head first; null only if capacity is 0.
+// capacity: room in ranges.
+// count: set to the number of parts, also after L3_OUTPUT_TOO_SMALL; 0 after other errors.
+// Returns the statuses of l3_decode_size(); L3_TRUNCATED if head_size is less than head_bytes;
+//   L3_OUTPUT_TOO_SMALL.
 L3_API l3_status l3_payload_ranges(const void* head, size_t head_size,
                                    const l3_decode_options* options, uint64_t max_gap,
                                    l3_range* ranges, size_t capacity, size_t* count);
 
-// Where l3_decode_alloc() and l3_encode_alloc() take memory from.
+// The source of memory for l3_decode_alloc() and l3_encode_alloc().
 typedef struct l3_allocator {
   size_t struct_size;
-  // Called once, in the caller's thread. Returns `bytes` bytes, aligned as malloc() aligns, or null
-  // for L3_OUT_OF_MEMORY. It returns as a C function does, without longjmp() or an exception.
+  // Called once, in the caller's thread. Returns memory aligned as malloc()'s, or null, which gives
+  // L3_OUT_OF_MEMORY. Must not leave by longjmp() or an exception.
   void* (*allocate)(void* context, size_t bytes);
-  void* context;  // handed to it
+  void* context;
 } l3_allocator;
 
-// Decodes as l3_decode() does to memory of an allocator, and reads header and index once.
+// l3_decode() into memory from an allocator, of exactly the size needed.
 //
-// pixels: set to the memory, output.bytes of it; null if none was taken. The caller frees it, after
-//   a damaged tile too.
+// pixels: set to the memory, or to null if none was taken. The caller frees it, after errors too.
 // output: set as by l3_decode(); not null.
-// Returns what l3_decode() does; L3_INVALID_ARGUMENT for an allocator without function.
 L3_API l3_status l3_decode_alloc(const void* file, size_t file_size,
                                  const l3_decode_options* options, const l3_allocator* allocator,
                                  void** pixels, l3_output* output);
 
 // ---- Encoding ----
 
-// Pixels in the order L3_HWC. Rows lie row_stride bytes apart, 0: packed. No alignment is needed.
-// At most 2^31 pixels and 2^35 - 2^16 bytes of samples.
+// At most 2^31 pixels, and 2^35 - 2^16 bytes of samples.
 typedef struct l3_image {
-  const void* pixels;
+  const void* pixels;      // in the order L3_HWC; any alignment
   uint32_t height, width;  // at least 1
-  uint32_t channels;  // 1 to 4096
-  uint32_t type;  // L3_UINT8 to L3_INT16
-  size_t row_stride;
+  uint32_t channels;       // 1 to 4096
+  uint32_t type;           // L3_UINT8 to L3_INT16
+  size_t row_stride;       // bytes from a row to the next; 0: packed
 } l3_image;
 
 typedef struct l3_encode_options {
   size_t struct_size;
   uint32_t coding;  // L3_CODING_...
-  // 1 (fast) to 9 (small); 0: 5. Only L3_CODING_RANS uses it. 7 to 9 take two to five times as
-  // long as 5, for 1 to 2 % fewer bytes. Files decode equally fast.
+  // Of L3_CODING_RANS: 1 (fastest) to 9 (smallest); 0: 5. 7 to 9 take two to five times as long
+  // as 5, for 1 to 2 % fewer bytes.
   uint32_t effort;
-  uint32_t threads;  // as in l3_decode_options; the bytes do not depend on it
-  // Powers of two, 8 to 256 and 32 to 256. 0: the encoder chooses.
+  uint32_t threads;  // as in l3_decode_options
+  // Powers of two: heights of 8 to 256, widths of 32 to 256. 0: the encoder chooses.
   uint32_t tile_height, tile_width;
   uint32_t labels;  // 1: samples are numbers of classes; else 0
-  // Kept in the file as they are; together at most 2^28 - 2^20 bytes.
+  // Stored unchanged; together at most 2^28 - 2^20 bytes.
   l3_bytes icc;
-  l3_bytes exif;  // from its TIFF header on
-  l3_bytes xmp;  // UTF-8
-  l3_bytes palette;  // with labels: 4 bytes, red, green, blue, alpha, for each of up to 256
+  l3_bytes exif;      // from its TIFF header on
+  l3_bytes xmp;       // UTF-8
+  l3_bytes palette;   // with labels: red, green, blue, alpha of each of up to 256
   l3_bytes metadata;  // a JSON object in UTF-8
-  // Of more than four channels, those that decode together, as in l3_info. None: the encoder
-  // chooses.
-  l3_bytes groups;
-  // The l3_info.chunks of a file that is encoded anew: optional ones of types unknown to
-  // this library are kept, the others ignored.
+  l3_bytes groups;    // as in l3_info; none: the encoder chooses
+  // The chunks of l3_info, to encode a file anew: optional chunks of types unknown to this library
+  // are kept, others ignored.
   l3_bytes other_chunks;
 } l3_encode_options;
 
-// Sets *bound to a size that no file of this image exceeds. Where the encoder chooses the tiles
-// that is at most 1 % above the samples, 512 bytes, 40 for each four channels, and what options
-// keep. Takes no time: image->pixels is not read and may be null.
+// Sets *bound to an upper limit of the size of the file. If the encoder chooses the tiles, it is at
+// most the sum of:
+// * the size of the samples, and 1 % of it;
+// * 512 bytes, and 40 for each four channels;
+// * the icc, exif and other blocks of the options.
+// image->pixels may be null.
 //
-// options: null for the defaults.
-// Returns L3_OK, L3_INVALID_ARGUMENT, L3_OUT_OF_MEMORY if a size_t is too small for it.
+// Returns L3_OK, L3_INVALID_ARGUMENT, or L3_OUT_OF_MEMORY if the bound exceeds a size_t.
 L3_API l3_status l3_encode_bound(const l3_image* image, const l3_encode_options* options,
                                  size_t* bound);
 
-// Encodes an image without loss. The same pixels and options give the same bytes on every machine.
+// Encodes an image without loss. The same pixels and options give the same bytes on every machine,
+// with any number of threads.
 //
-// file: gets the file, apart from the pixels; null only if capacity is 0.
-// capacity: how many bytes there are. Those of l3_encode_bound() are always enough.
-// file_size: set to the size of the file; after L3_OUTPUT_TOO_SMALL too, else 0 after an error.
+// file: a buffer for the file, apart from the pixels; null only if capacity is 0.
+// capacity: size of the buffer; l3_encode_bound() gives a size that suffices.
+// file_size: set to the size of the file, also after L3_OUTPUT_TOO_SMALL; 0 after other errors.
 // Returns L3_OK, L3_OUTPUT_TOO_SMALL, L3_INVALID_ARGUMENT, L3_OUT_OF_MEMORY.
-// Takes memory for the file once more; L3_CODING_RANS 4 to 10 times that of the samples, 8 MiB and
-// up to 5 KiB a tile more; of more than four channels 8 bytes times the square of their number.
+// Takes as much memory as the file. L3_CODING_RANS takes another 4 to 10 times the samples, 8 MiB,
+// and up to 5 KiB per tile. N channels, if more than four, take another 8 * N * N bytes.
 L3_API l3_status l3_encode(const l3_image* image, const l3_encode_options* options, void* file,
                            size_t capacity, size_t* file_size);
 
-// Encodes as l3_encode() does, to memory of an allocator of the size of the file.
+// l3_encode() into memory from an allocator, of the size of the file.
 //
-// file: set to the memory, which the caller frees, after an error too; null if none was taken.
-// Returns what l3_encode() does; L3_INVALID_ARGUMENT for an allocator without function.
+// file: set to the memory, or to null if none was taken. The caller frees it, after errors too.
 L3_API l3_status l3_encode_alloc(const l3_image* image, const l3_encode_options* options,
                                  const l3_allocator* allocator, void** file, size_t* file_size);
 

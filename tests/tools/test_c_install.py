@@ -144,6 +144,8 @@ def test_program_of_the_docs(tmp_path: Path, prefix: Path) -> None:
     program = _compile(tmp_path / "program.c", prefix)
     said = _run(program, LD_LIBRARY_PATH=str(_libraries(prefix)))
     assert said == "24 x 32, second sample 1001\n"
+    flags = ("-std=c++17", *STRICT, "-fsyntax-only", "-I", prefix / "include", "-x", "c++")
+    _run(_need("g++"), *flags, tmp_path / "program.c")
 
 
 def test_stack_of_a_call(tmp_path: Path, prefix: Path) -> None:
