@@ -55,11 +55,10 @@ operators with ``mean`` and ``std``, never rescale. ``fill_range`` overrides.)co
     .AddOptionalArg<bool>("fill_range", R"code(Whether values are rescaled to the range of a
 ``dtype`` that differs from the stored type. By default ``dtype`` decides.
 
-True rescales: 65535 becomes 255 in ``uint8`` and 1.0 in ``float``. For signed types the
-range is from 0 up, and negative numbers continue below 0: ``int16`` 32767 becomes 255 in ``uint8`` and 1.0
-in ``float``; -32767 becomes 0 and -1.0. ``mean`` and ``std`` count in the rescaled range. False keeps the numbers and
-saturates: 65535 becomes 255 in ``uint8`` and 65535.0 in ``float``; -5 becomes 0 in ``uint8``. ``scale``
-is unrelated: a factor after ``mean`` and ``std``.)code",
+True rescales before ``mean`` and ``std``: 65535 becomes 255 in ``uint8`` and 1.0 in ``float``. In signed
+types 0 stays 0: ``int16`` 32767 becomes 255 in ``uint8`` and 1.0 in ``float``; -32767 becomes 0 and -1.0.
+False keeps the numbers and saturates: 65535 becomes 255 in ``uint8`` and 65535.0 in ``float``; -5 becomes 0 in
+``uint8``.)code",
                           nullptr)
     .AddOptionalArg("adjust_orientation",
                     R"code(Turn the image as its EXIF orientation says. Windows are
@@ -77,24 +76,23 @@ windows and small files before their upload.)code",
     .AddOptionalArg("cache_size", R"code(For ``device="mixed"``: maximum megabytes of GPU memory
 for a cache of encoded images. 0 disables it. A cached image is decoded without an upload, for any window.
 
-Operators of a process on the same GPU share one cache and need the same ``cache_`` arguments. Memory
-is allocated as images come. The cache identifies an image by the source that the reader names, without
-``file_root``: files of several folders need different names. Images without a source
-(``external_source``) and damaged images are not cached. Each cached image also takes at least 4 KiB of host
-memory, for its head. A changed file is detected by its size and by its first bytes up to the end of
-the index. It is then decoded without the cache. A change of pixels alone, with equal tile
-lengths, is not detected. Readers still copy cached files, unless ``skip_cached_images`` is set.)code",
+Operators of a process on the same GPU share one cache and need the same ``cache_`` arguments. The cache
+identifies an image by the name that the reader gives, without ``file_root``: files of several folders need
+different names. Images without a name (``external_source``) and damaged images are not cached. Each cached
+image also takes at least 4 KiB of host memory. A file that has changed is decoded without the cache if its size,
+header or index differ; other changes are not detected. Readers still read cached files, unless
+``skip_cached_images`` is set.)code",
                     0)
     .AddOptionalArg("skip_cached_images",
                     R"code(Do not read cached files. Readers need
 ``skip_cached_images=True`` too, and all operators on a GPU need the same value.
 
-Files are then identified by name alone: **two files of one name are confused**, and changes are
-not detected. Names are what the reader is given, without ``file_root``. Pipelines over several roots
-should list ``files`` with whole paths. Other operators after such a reader, ``fn.l3.peek_shape`` too, get
-no bytes. Readers ask the cache of :meth:`nvidia.dali.fn.decoders.image`, which gets a byte of each image.
-If a process uses both caches on a GPU, create that decoder first, with ``cache_threshold`` 0 or 1 and
-``cache_type="threshold"``. Otherwise nothing is skipped.)code",
+Files are then identified by name alone, without ``file_root``: **two files of one name are confused**, and
+changes are not detected. Pipelines over several roots should list ``files`` with whole paths. Other
+operators after such a reader, ``fn.l3.peek_shape`` too, get no bytes. Readers ask the cache of
+:meth:`nvidia.dali.fn.decoders.image`, which holds a byte of each image. If a process uses both caches on a GPU,
+create that decoder first, with ``cache_threshold`` 0 or 1 and ``cache_type="threshold"``. Otherwise nothing is
+skipped.)code",
                     false)
     .AddOptionalArg("cache_type",
                     R"code(Which files to cache: ``"threshold"``, the default, every file of
@@ -108,16 +106,16 @@ the second epoch on.)code",
     .AddOptionalArg("max_pixels", R"code(Maximum pixels of a sample's output, up to 2^31. More is an
 error, or as ``on_error`` says.
 
-It bounds the memory for untrusted files: 655 KB can declare 2^31 pixels, 16 GiB. The pixels of the window
-count, not those of the image.)code",
+It limits memory for untrusted files: 655 KB can declare 2^31 pixels, 16 GiB. Only pixels of the window
+count.)code",
                     static_cast<int64_t>(l3::kDefaultMaxPixels))
     .AddOptionalArg("on_error", R"code(What to do with a sample that is damaged, is no L3 image or
 does not fit the arguments: ``"raise"`` ends the pipeline with an error that names the source; ``"zero"``
 fills the sample with zeros and logs its name.
 
-The log counts the failures of the operator, and lists only some of many. The zeros have the
-shape that the sample would have, or 1 x 1 pixels if the file's header is damaged. Damage in tiles outside of the
-window is not detected. A valid image fails with status 9 (``kInvalidArgument``) if:
+The zeros have the shape of the output, or 1 x 1 pixels if the file's header is damaged. The log counts
+all failures and names only some of many. Damage outside of the window's tiles is not detected. A valid image
+fails with status 9 (``kInvalidArgument``) if:
 
 * a window is empty or reaches out of the image;
 * its channels differ from ``mean``, ``std`` or ``fill_values``, or in ``decode_crop_mirror_normalize`` from most images
@@ -125,12 +123,12 @@ window is not detected. A valid image fails with status 9 (``kInvalidArgument``)
 * ``dtype`` cannot hold its numbers (set ``fill_range``);
 * its type differs from that of most images of the batch (set ``dtype``).
 
-More pixels than ``max_pixels`` give status 8 (``kOutputTooSmall``) and zeros of 1 x 1 pixels. Arguments that fit no image
-always raise.)code",
+More pixels than ``max_pixels`` give status 8 (``kOutputTooSmall``) and zeros of 1 x 1 pixels. Arguments that fit no
+image always raise.)code",
                     "raise")
     .AddOptionalArg("return_status",
-                    R"code(Add a second output: an ``int32`` scalar for each sample,
-0 if it was decoded, else the number of its status. It is on the GPU for ``device="mixed"``.)code",
+                    R"code(Add a second output: the status of each sample as an ``int32``
+scalar, 0 if it was decoded. It is on the GPU for ``device="mixed"``.)code",
                     false)
     .AddOptionalArg("_times", "Number of the DecodeTimes to add to; 0: none.", int64_t{0})
     .AddOptionalArg("_numbers", "Places of the samples in a batch of which they are a part.", 0,
@@ -139,10 +137,10 @@ always raise.)code",
 DALI_SCHEMA(l3__Decode)
     .DocStr(R"code(Decodes L3 images.
 
-The output has the layout HWC and by default the stored channels and type. Images of a batch may differ in size and in the number of channels.
+The output has the layout HWC, and by default the stored channels and type. Images of a batch may differ in
+size and number of channels. With ``device="mixed"`` the GPU decodes them.
 
-With ``device="mixed"`` the GPU decodes the batch. Takes the arguments of
-:meth:`nvidia.dali.fn.decoders.image`.)code")
+Takes the arguments of :meth:`nvidia.dali.fn.decoders.image`.)code")
     .NumInput(1)
     .InputDox(0, "encoded", "1D TensorList of uint8", "An ``.l3`` file for each sample.")
     .NumOutput(1)
@@ -172,18 +170,18 @@ DALI_SCHEMA(l3__DecodeSlice)
 Only the tiles that the window touches are read, uploaded and decoded. A window that is empty or
 reaches out of its image is an error.
 
-Bounds are named arguments (``start`` or ``rel_start``, with one of ``end``, ``rel_end``,
-``shape`` and ``rel_shape``), or two more inputs, anchor and shape.
+Bounds are arguments (``start`` or ``rel_start``, with one of ``end``, ``rel_end``, ``shape`` and
+``rel_shape``), or the inputs anchor and shape.
 
 Takes the arguments of :meth:`nvidia.dali.fn.decoders.image_slice`.)code")
     .NumInput(1, 3)
     .InputDox(0, "encoded", "1D TensorList of uint8", "An ``.l3`` file for each sample.")
     .InputDox(1, "anchor", "1D TensorList of float or int",
-              "The window's begin along each of the axes: pixels, or, of floats with "
-              "``normalized_anchor``, shares of the image.")
+              "Start of the window along each of the axes: in pixels, or, for floats with "
+              "``normalized_anchor``, relative to the image's size.")
     .InputDox(2, "shape", "1D TensorList of float or int",
-              "The window's size along each of the axes: pixels, or, of floats with "
-              "``normalized_shape``, shares of the image.")
+              "Size of the window along each of the axes: in pixels, or, for floats with "
+              "``normalized_shape``, relative to the image's size.")
     .NumOutput(1)
     .AdditionalOutputsFn(StatusOutputs)
     .OutputDType(0, TypeAskedFor)
@@ -218,8 +216,8 @@ All images of a batch need the same number of channels: ``output_type=types.RGB`
     .AddOptionalTypeArg(
         "dtype", R"code(The type of the output. Normalized values are rounded and saturated to it.
 
-If normalization changes nothing, signed images refuse narrower and unsigned types, and labels any type that
-cannot hold them, as in ``fn.l3.decode``.)code",
+If normalization changes nothing, it must hold the numbers of signed images and labels, as in
+``fn.l3.decode``.)code",
         DALI_FLOAT)
     .AddParent("l3__DecoderAttr")
     .AddParent("CropMirrorNormalize");
@@ -227,11 +225,11 @@ cannot hold them, as in ``fn.l3.decode``.)code",
 DALI_SCHEMA(l3__DecodeWindows)
     .DocStr(R"code(Decodes many windows of each L3 image, all of one size, to one tensor.
 
-The output of a sample has the layout FHWC, or ``F`` and ``output_layout``: windows are the frames of a sequence,
-so that operators for sequences take them. Their number may differ from sample to sample, from 0 to 65,536.
+The output of a sample has the layout FHWC, or ``F`` and ``output_layout``: windows are the frames of a sequence.
+Samples may have different numbers of windows, 0 to 65,536.
 
-Only the tiles that a window touches are read, uploaded and decoded. A tile is decoded once for all
-windows that touch it; with ``device="mixed"`` once for each 64 of them.
+Only the tiles that windows touch are read, uploaded and decoded: once for all windows of a sample, with
+``device="mixed"`` once for each 64 windows.
 
 One of these gives the places:
 
@@ -239,7 +237,7 @@ One of these gives the places:
 * ``stride``: a grid from the upper left corner on;
 * ``count``: random places, new for each batch.
 
-Windows can be normalized as :meth:`nvidia.dali.fn.crop_mirror_normalize` does it. ``output_type`` may be any
+Windows can be normalized as by :meth:`nvidia.dali.fn.crop_mirror_normalize`. ``output_type`` may be any
 but ``YCbCr``. ``max_pixels`` counts the pixels of all windows of a sample.)code")
     .NumInput(1, 2)
     .InputDox(0, "encoded", "1D TensorList of uint8", "An ``.l3`` file for each sample.")
@@ -258,8 +256,8 @@ have a random size for each sample, by ``random_area`` and ``random_aspect_ratio
         R"code(Vertical and horizontal distance between the windows of a grid, in pixels, 1 or more; or one number
 for both. Rows first.
 
-With ``out_of_bounds_policy="pad"`` windows cover the image (if ``stride`` is not above ``window``), and the last
-ones may reach out of it. Otherwise windows lie inside, and an image in which none fits is an error, or as
+With ``out_of_bounds_policy="pad"`` the last windows may reach out of the image, so that all of it is covered if
+``stride`` is not above ``window``. Otherwise windows lie inside; an image in which none fits is an error, or as
 ``on_error`` says.)code",
         nullptr, true)
     .AddOptionalArg<int>("count", "Number of windows at random places.", nullptr, true)
@@ -267,8 +265,8 @@ ones may reach out of it. Otherwise windows lie inside, and an image in which no
         "dtype", R"code(The type of the output, by default the stored one; all images of a batch
 must then have the same type. Normalized values are rounded and saturated to it.
 
-``fill_range=True`` makes them fill its range. If normalization changes nothing, signed images refuse
-narrower and unsigned types, and labels any type that cannot hold them, as in ``fn.l3.decode``.)code")
+``fill_range=True`` rescales them to its range. If normalization changes nothing, the type must hold the
+numbers of signed images and labels, as in ``fn.l3.decode``.)code")
     .AddOptionalArg("output_layout", "The layout of a window: a permutation of HWC.",
                     TensorLayout("HWC"))
     .AddOptionalArg("pad_output", R"code(Add a fourth channel to images of three: of zeros, or of
@@ -296,7 +294,7 @@ With ``pad_output``, the fourth channel gets the one value, the fourth of four, 
 
 DALI_SCHEMA(l3__PeekShape)
     .DocStr(
-        R"code(Returns the shape, HWC, of the output of ``fn.l3.decode``, from the header of the file alone.)code")
+        R"code(Returns the shape, HWC, of the output of ``fn.l3.decode``, from the header of the file.)code")
     .NumInput(1)
     .InputDox(0, "encoded", "1D TensorList of uint8",
               "An ``.l3`` file for each sample, or its beginning up to the end of the chunks.")
@@ -308,13 +306,12 @@ DALI_SCHEMA(l3__ReaderAttr)
     .MakeAbstract()
     .AddOptionalArg("lazy", R"code(Give a handle of each L3 file in place of its bytes: a few KB.
 
-The operators of ``fn.l3`` accept handles and read only the tiles that they decode. Other operators
-reject handles. Files of other formats are read whole. If a file changes before its tiles are read, its
-sample fails with an error, as ``on_error`` of the decoder says.)code",
+The operators of ``fn.l3`` accept handles and read only the tiles that they decode; other operators reject
+handles. Files of other formats are read whole. If a file changes before its tiles are read, its sample
+fails as ``on_error`` of the decoder says.)code",
                     false)
     .AddOptionalArg("use_o_direct", R"code(Read past the page cache, where the file system can.
-
-This leaves the cache to other files. Measure whether it is faster on your disk.)code",
+Measure whether it is faster on your disk.)code",
                     false);
 
 DALI_SCHEMA(l3__Read)
@@ -326,7 +323,7 @@ DALI_SCHEMA(l3__Read)
     .AddParent("l3__ReaderAttr");
 
 DALI_SCHEMA(l3__Recognize)
-    .DocStr(R"code(Returns whether a sample is an L3 file, from its first bytes alone.
+    .DocStr(R"code(Returns whether a sample is an L3 file, by its first bytes.
 
 ``l3dali.pipeline.decode`` uses it for batches of several formats.)code")
     .NumInput(1)
@@ -345,8 +342,8 @@ that :meth:`nvidia.dali.fn.decoders.image` reads.)code",
 DALI_SCHEMA(l3__PickShare)
     .DocStr(R"code(Picks a share of the samples of each batch, evenly spread over it.
 
-It picks ``share * n`` of ``n`` samples, rounded up or down by a hash of the first file's end, so that
-batches have the share on average. The same files in the same order give the same picks.)code")
+It picks ``share * n`` of ``n`` samples, rounded up or down so that batches have the share on average. The
+same files in the same order give the same picks.)code")
     .NumInput(1)
     .InputDox(0, "encoded", "1D TensorList of uint8", "A file for each sample.")
     .NumOutput(1)

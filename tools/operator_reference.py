@@ -66,6 +66,10 @@ has the same objects as `fn.l3.<name>`, and its messages use these names. For dy
 `l3dali.dynamic` before `nvidia.dali.experimental.dynamic`; there `"mixed"` is `"gpu"`, and `rng`
 replaces `seed`. Type checkers know `types.DALIImageType.RGB`, not `types.RGB`.
 
+The operators with `decode` in their name have the input `encoded`, a 1D TensorList of `uint8` with
+an `.l3` file for each sample; the `device` `"cpu"` or `"mixed"`; and the
+[common arguments](#arguments-of-all-decoders). The other operators run on the `device` `"cpu"`.
+
 "per sample" marks arguments that may also be the output of an operator, with a value for each
 sample of the batch. Every operator also takes DALI's `bytes_per_sample_hint`, `preserve` and
 `name`.
@@ -233,15 +237,16 @@ def same_text(schema: Any, other: Any, argument: str) -> bool:
     return bool(schema.GetArgumentDox(argument) == other.GetArgumentDox(argument))
 
 
-def arguments_table(schema: Any, counterpart: Any, shown: list[str]) -> str:
-    lines = ["| argument | type | default | meaning |", "|---|---|---|---|"]
-    below = []
-    for argument in shown:
-        first, rest = split(description(schema, counterpart, argument))
-        cells = [f"`{argument}`", type_name(schema, argument), default(schema, argument), first]
-        lines.append(f"| {' | '.join(cells)} |")
-        below += [f"**`{argument}`.** {rest}"] if rest else []
-    return "\n\n".join(["\n".join(lines), *below])
+def row(schema: Any, counterpart: Any, argument: str) -> tuple[str, str]:
+    """The row of an argument in a table, and the text below it."""
+    first, rest = split(description(schema, counterpart, argument))
+    cells = [f"`{argument}`", type_name(schema, argument), default(schema, argument), first]
+    return f"| {' | '.join(cells)} |", f"**`{argument}`.** {rest}" * bool(rest)
+
+
+def arguments_table(rows: list[tuple[str, str]]) -> str:
+    lines = ["| argument | type | default | meaning |", "|---|---|---|---|", *(r for r, _ in rows)]
+    return "\n\n".join(["\n".join(lines), *(below for _, below in rows if below)])
 
 
 def operator_schema(name: str) -> Any:
@@ -250,8 +255,8 @@ def operator_schema(name: str) -> Any:
     return backend.GetSchema("__".join(["l3", *modules, camel_case]))
 
 
-def section(name: str, counterpart: Any) -> str:
-    """The reference of one operator."""
+def section(name: str, counterpart: Any, rows_before: dict[tuple[str, str], str]) -> str:
+    """The reference of one operator; rows that operators before it have are not repeated."""
     schema = operator_schema(name)
     arguments = arguments_of(schema)
     shared = [a for a in arguments if is_common(schema, a)]
@@ -262,23 +267,28 @@ def section(name: str, counterpart: Any) -> str:
             a for a in own if counterpart.HasArgument(a) and same_text(schema, counterpart, a)
         ]
         own = [a for a in own if a not in of_dali]
+    rows = {a: row(schema, counterpart, a) for a in own}
+    new = [r for r in rows.values() if r not in rows_before]
+    repeated: dict[str, list[str]] = {}
+    for argument, its_row in rows.items():
+        if its_row in rows_before:
+            repeated.setdefault(rows_before[its_row], []).append(argument)
+    rows_before |= dict.fromkeys(new, name)
 
-    devices = " or ".join(f'`"{device}"`' for device in schema.GetSupportedBackends())
     inputs = [
         f"* `{schema.GetInputName(i)}`{' (optional)' * (i >= schema.MinNumInput())}: "
         f"{schema.GetInputType(i)}. {in_a_cell(schema.GetInputDox(i))}"
-        for i in range(schema.MaxNumInput())
+        for i in range(1 if shared else 0, schema.MaxNumInput())  # INTRODUCTION has `encoded`
     ]
     parts = [f"## fn.l3.{name}", markdown(schema.Dox())]
-    parts += [f"`device` is {devices}. Inputs:", "\n".join(inputs)] if inputs else []
-    if own:
-        parts.append(arguments_table(schema, counterpart, own))
-    if of_dali:
-        parts.append(f"It also has these arguments of {REPLACES[name]}: {listed(of_dali)}.")
-    if shared:
-        without = set(arguments_of(backend.GetSchema(COMMON))) - set(shared)
-        but = f", except that `{'`, `'.join(sorted(without))}` is its own" if without else ""
-        parts.append(f"It also has the [common arguments](#arguments-of-all-decoders){but}.")
+    parts += [f"{'More inputs' if shared else 'Inputs'}:", "\n".join(inputs)] if inputs else []
+    parts += [arguments_table(new)] if new else []
+    links = [
+        f"{listed(arguments)}, as in [`{other}`](#fnl3{other.replace('.', '')})"
+        for other, arguments in repeated.items()
+    ]
+    links += [f"all of {REPLACES[name]}: {listed(of_dali)}"] if of_dali else []
+    parts += [f"More arguments: {'; '.join(links)}."] if links else []
     return "\n\n".join(parts)
 
 
@@ -298,8 +308,12 @@ def page() -> str:
     if operators != COUNTERPARTS.keys():
         raise SystemExit(f"{Path(__file__).name}: COUNTERPARTS does not list {operators}")
     common = backend.GetSchema(COMMON)
-    table = arguments_table(common, backend.GetSchema("decoders__Image"), arguments_of(common))
-    sections = [section(n, backend.GetSchema(d) if d else None) for n, d in COUNTERPARTS.items()]
+    image = backend.GetSchema("decoders__Image")
+    table = arguments_table([row(common, image, a) for a in arguments_of(common)])
+    rows: dict[tuple[str, str], str] = {}
+    sections = [
+        section(n, backend.GetSchema(d) if d else None, rows) for n, d in COUNTERPARTS.items()
+    ]
     sections += [f"## Arguments of all decoders\n\n{table}", TYPES.rstrip()]
     sections.append(
         f"## Arguments without effect\n\n{IGNORED}\n\n{listed(sorted(WITHOUT_EFFECT))}."

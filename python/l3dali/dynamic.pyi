@@ -181,7 +181,7 @@ class _PeekShape(_Operator, total=False):
 
 @overload
 def peek_shape(encoded: Batch, /, **arguments: Unpack[_PeekShape]) -> Batch:
-    """Returns the shape, HWC, of the output of `fn.l3.decode`, from the header of the file alone."""
+    """Returns the shape, HWC, of the output of `fn.l3.decode`, from the header of the file."""
 @overload
 def peek_shape(encoded: TensorLike, /, **arguments: Unpack[_PeekShape]) -> Tensor: ...
 
@@ -262,7 +262,7 @@ class _Recognize(_Operator, total=False):
 
 @overload
 def recognize(encoded: Batch, /, **arguments: Unpack[_Recognize]) -> Batch:
-    """Returns whether a sample is an L3 file, from its first bytes alone."""
+    """Returns whether a sample is an L3 file, by its first bytes."""
 @overload
 def recognize(encoded: TensorLike, /, **arguments: Unpack[_Recognize]) -> Tensor: ...
 

@@ -158,7 +158,7 @@ class _PeekShape(_Operator, total=False):
     image_type: DALIImageType
 
 def peek_shape(encoded: DataNode, /, **arguments: Unpack[_PeekShape]) -> DataNode:
-    """Returns the shape, HWC, of the output of `fn.l3.decode`, from the header of the file alone."""
+    """Returns the shape, HWC, of the output of `fn.l3.decode`, from the header of the file."""
 
 class _PickShare(_Operator, total=False):
     device: Literal["cpu"] | None
@@ -235,7 +235,7 @@ class _Recognize(_Operator, total=False):
     check_others: bool
 
 def recognize(encoded: DataNode, /, **arguments: Unpack[_Recognize]) -> DataNode:
-    """Returns whether a sample is an L3 file, from its first bytes alone."""
+    """Returns whether a sample is an L3 file, by its first bytes."""
 
 class readers:
     @staticmethod
