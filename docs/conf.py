@@ -6,6 +6,7 @@ libraries.
 """
 
 import argparse
+import inspect
 import os
 import re
 import sys
@@ -18,7 +19,9 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
+from sphinx.pycode.parser import VariableCommentPicker
 from sphinx.util.docutils import SphinxDirective
+from sphinx.util.inspect import stringify_signature
 
 ROOT = Path(__file__).parent.parent
 os.environ["COLUMNS"] = "88"  # of the help texts of `l3`
@@ -105,6 +108,7 @@ class Commands(SphinxDirective):  # type: ignore[misc]
         for name, command in commands.choices.items():
             text = command.format_help().partition("\n\n")[2]  # what follows the usage
             text = text.partition("\nexit codes:")[0]  # cli.md has them
+            text = re.sub(r"positional arguments:\n|options:\n(?=  -h)|  -h, --help .*\n", "", text)
             sections.append(nodes.section("", nodes.title(text=f"l3 {name}"), ids=[f"l3-{name}"]))
             sections[-1] += nodes.literal_block(text, text, language="text")
         return sections
@@ -128,6 +132,19 @@ def toctree(pages: list[str], caption: str = "") -> str:
     """A list of pages that is not shown in the text."""
     lines = ["", "```{toctree}", ":hidden:", *([f":caption: {caption}"] if caption else []), ""]
     return "\n".join([*lines, *pages, "```", ""])
+
+
+def mend_signature(
+    app: Sphinx, what: str, name: str, found: Any, options: Any, signature: str, result: str
+) -> tuple[str, str] | None:
+    """Drops the fields of results, which follow; bases that are mocks hide `__init__`."""
+    if name in ("l3dali.Info", "l3dali.plugin.CacheStatistics"):
+        return "", ""
+    if signature == "(*args: Any, **kwargs: Any)":
+        own = inspect.signature(found.__init__)
+        own = own.replace(parameters=list(own.parameters.values())[1:])
+        return stringify_signature(own, show_return_annotation=False), ""
+    return None
 
 
 def note_operators(app: Sphinx, page: nodes.document) -> None:
@@ -157,7 +174,9 @@ def unlink_folders(app: Sphinx, page: nodes.document) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
+    VariableCommentPicker.is_overload = lambda *_: False  # one signature for each function
     app.add_directive("l3-commands", Commands)
+    app.connect("autodoc-process-signature", mend_signature)
     app.connect("source-read", add_contents)
     app.connect("doctree-read", note_operators)
     app.connect("doctree-read", unlink_folders)

@@ -18,19 +18,17 @@ class DecodeSums(NamedTuple):
 class Balancer:
     """Finds the share at which cores and the GPU take equally long for their parts of a batch.
 
-    A batch is done when both parts are decoded, so the faster part waits for the other. The share
-    moves in steps, as in RPROP (Riedmiller and Braun, 1993): the step is halved when the direction
-    turns, and grows while it stays. A move is the step times the part of the time that the faster
-    one waits. Waits of up to a tenth change nothing, and the first batches after a move do not
-    count, since they began before it.
+    The share moves in steps, as in RPROP (Riedmiller and Braun, 1993): the step is halved when the
+    direction turns, and grows while it stays.
 
     Attributes:
-        share: of the images that cores decode, 0 to 1.
+        share: the share of images that cores decode, 0 to 1.
     """
 
-    WINDOW_BATCHES = 8
-    SETTLING_BATCHES = 4
-    TOLERANCE = 0.1
+    # A move is the step times the part of the time that the faster part of a batch waits.
+    WINDOW_BATCHES = 8  # are measured before a move
+    SETTLING_BATCHES = 4  # after it do not count: they began before it
+    TOLERANCE = 0.1  # smaller waits change nothing
     MIN_STEP = 1 / 64
     MAX_STEP = 1 / 8
     GROWTH = 1.2

@@ -41,13 +41,13 @@ __all__ = [
     "verify",
 ]
 
-#: How tiles are coded. `encode` says what each is for.
+#: How tiles are coded; `encode` explains each.
 Coding = Literal["packed", "rans", "stored"]
 CODINGS: tuple[Coding, ...] = ("packed", "rans", "stored")  #: All of them.
 DEFAULT_CODING: Coding = "rans"
 EFFORTS = range(1, 10)
 DEFAULT_EFFORT = 5
-DEFAULT_MAX_PIXELS = 2**28  #: The default limit
+DEFAULT_MAX_PIXELS = 2**28  #: The default of `max_pixels`.
 
 
 class EncodeOptions(TypedDict, total=False):
@@ -70,44 +70,44 @@ class EncodeOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Info:
-    """What an L3 file says about itself. Sizes are in pixels or bytes."""
+    """The contents of an L3 file, without its pixels. Sizes are in pixels or bytes."""
 
     width: int
     height: int
     channels: int
-    groups: tuple[tuple[int, ...], ...]  #: channels that decode together; one of all, up to four
-    dtype: np.dtype[Any]  #: uint8, uint16, int8 or int16, of the decoded samples
-    bit_depth: int  #: 8 or 16, of the decoded samples
-    used_bits: int  #: of the coded values
+    groups: tuple[tuple[int, ...], ...]  #: channels that decode together
+    dtype: np.dtype[Any]  #: uint8, uint16, int8 or int16
+    bit_depth: int  #: 8 or 16
+    used_bits: int  #: bits of a coded sample, or of its index in the value table
     shift: int  #: low bits that are zero in every sample
-    value_count: int  #: entries of the value table; 0 without one
-    labels: bool  #: samples are numbers of classes, not colours
+    value_count: int  #: entries of the value table, the list of samples that occur; 0 without one
+    labels: bool  #: samples are numbers of classes
     tile_width: int
     tile_height: int
     tile_count: int
-    #: Tiles of each, "unknown" where one is damaged; None without payloads.
+    #: Number of tiles of each coding, or "unknown" for damaged ones; None for a partial file.
     codings: Mapping[str, int] | None = field(hash=False)
-    encoded_bytes: int  #: of the whole file
-    raw_bytes: int
+    encoded_bytes: int  #: size of the file
+    raw_bytes: int  #: size of the pixels
     icc: bytes | None
     exif: bytes | None
     palette: bytes | None  #: R, G, B, A of each label
-    palette_is_damaged: bool  #: there is one of no such size, which is left out
+    palette_is_damaged: bool  #: `palette` is None because of its wrong size
     xmp: bytes | None
-    metadata_json: bytes | None  #: as it stands in the file, sound or not
+    metadata_json: bytes | None  #: not validated
     other_chunks: bytes  #: optional chunks of types unknown to this version
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the array that `decode` gives: (H, W) for one channel, else (H, W, C)."""
+        """(H, W) for one channel, else (H, W, C)."""
         return (self.height, self.width, self.channels)[: 2 if self.channels == 1 else 3]
 
     @property
     def metadata(self) -> dict[str, Any] | None:
-        """The key-value pairs of the file, as `encode` has taken them; None without any.
+        """The key-value pairs that were given to `encode`, or None.
 
         Raises:
-            ValueError: they are damaged (no JSON object), or of more than 16 MiB.
+            ValueError: they are damaged, or larger than 16 MiB.
         """
         return None if self.metadata_json is None else load_metadata(self.metadata_json)
 
@@ -146,33 +146,31 @@ def encode(
 
     Args:
         image: uint8, uint16, int8 or int16 of shape (H, W) or (H, W, C) with 1 to 4096 channels:
-            gray; gray, alpha; RGB; RGBA; or bands. Any strides and byte order; up to 2^31 pixels
-            and 2^35 - 2^16 bytes. It must not change during the call.
-        layout: of an array of three axes, "HWC" or "CHW". None is "HWC", but refuses what looks
-            like "CHW": 3 or 4 rows, 32 columns and channels or more.
-        coding: how tiles are coded: "rans" is small, "packed" fast to decode, "stored" raw samples,
-            which decode as fast as memory is copied.
+            gray; gray, alpha; RGB; RGBA; or bands. Up to 2^31 pixels and 2^35 - 2^16 bytes. It must
+            not change during the call.
+        layout: axes of an array of three, "HWC" or "CHW". None: "HWC", but an error for arrays
+            that look like "CHW": 3 or 4 rows, 32 columns and channels or more.
+        coding: "rans" (small), "packed" (fast to decode) or "stored" (raw samples).
         effort: of "rans", 1 (fastest) to 9 (smallest): 7 to 9 take two to five times as long as 5.
-            Images decode as fast. Other codings ignore it.
-        threads: how many to use, up to 1024; 0 for all of the machine. The bytes do not depend
-            on it.
-        tile: height and width of a tile in pixels, powers of two; None lets the encoder choose.
-        labels: the samples are numbers of classes or palette entries, not to be blended.
-        icc: an ICC profile to keep.
-        exif: an EXIF block to keep; what JPEG files have before its TIFF header is cut off.
+        threads: number of threads, up to 1024; 0: one for each processor.
+        tile: height and width of a tile in pixels, powers of two; None: the encoder chooses.
+        labels: samples are numbers of classes or palette entries, not to be blended.
+        icc: an ICC profile.
+        exif: an EXIF block.
         palette: R, G, B, A of each label, up to 256; needs `labels`.
-        xmp: an XMP packet to keep, in UTF-8.
-        metadata: key-value pairs to keep, as {"spacing": [0.7, 0.7], "band_names": ["red", "nir"]}:
-            anything that JSON has, NumPy's numbers and arrays too. docs/format.md lists names that
-            have a meaning.
+        xmp: an XMP packet in UTF-8.
+        metadata: key-value pairs, as {"spacing": [0.7, 0.7], "band_names": ["red", "nir"]}:
+            anything that JSON has, and NumPy's numbers and arrays. docs/format.md lists names with
+            a meaning.
         other_chunks: `Info.other_chunks` of a file that is encoded anew.
-        groups: of more than four channels, lists of 1 to 4 that decode together. In groups of three
-            or four the second predicts the first, and both the third. None lets the encoder choose.
+        groups: for more than four channels: lists of 1 to 4 channels that decode together. In lists
+            of three or four the second predicts the first, and both the third. None: the encoder
+            chooses.
 
     Raises:
-        L3Error: all that is to be kept takes more than the format has room for, nearly 2^28 bytes;
-            or `other_chunks` are no optional chunks of unknown types.
-        TypeError: the samples are of another type, or an option is.
+        L3Error: `icc` to `other_chunks` take more than 2^28 - 2^20 bytes, or `other_chunks` are not
+            those of an `Info`.
+        TypeError: the type of the samples or of an option is not supported.
         ValueError: the shape or an option is not supported.
     """
     if coding not in CODINGS:
@@ -218,21 +216,19 @@ def decode(
 
     Args:
         data: the bytes of an L3 file; they must not change during the call.
-        window: top, left, height and width of the part to decode, in pixels; it must be inside the
-            image. Only tiles that it touches are read. None: all of the image.
-        channels: numbers of the channels to decode, from 0 on, each at most once, in the order in
-            which they shall come out. Of more than four only their groups are read. None: all.
-        out: the array to decode to, which is returned: of the image's or window's shape (or
-            (H, W, 1)) and dtype. Its rows may be apart, the pixels of a row may not. After an error
-            it holds anything.
-        threads: how many to use, up to 1024; 0 for all of the machine.
-        max_pixels: refuse images, or windows, of more, before memory is taken for them: 20 bytes of
-            a file can claim 65,536 pixels. Pixels of more than four channels count once more for
-            each four. None: up to the 2^31 of the format.
+        window: top, left, height and width of the part to decode, in pixels, inside the image. Only
+            tiles that it touches are read. None: the whole image.
+        channels: numbers of the channels to decode, from 0, each at most once, in the order of the
+            output. Only the groups that hold them are read. None: all.
+        out: array to decode to and return, with the shape (or (H, W, 1)) and dtype of the output.
+            The pixels of a row must be contiguous. After an error its samples are undefined.
+        threads: number of threads, up to 1024; 0: one for each processor.
+        max_pixels: limit of the pixels to decode, checked before memory is allocated. With more
+            than four channels a pixel counts once for each four, rounded up. None: 2^31.
 
     Raises:
         L3Error: the data is damaged, not an L3 file, or too large, or the window is not inside the
-            image; `.status` says how.
+            image; `.status` has the reason.
         TypeError, ValueError: `out` does not fit, or an argument is not valid.
     """
     windows = [arguments.checked_window("window", window)]
@@ -254,25 +250,24 @@ def decode_batch(
     out: _Outputs | None = None,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
 ) -> _Outputs:
-    """Decodes L3 images, which may differ in size and type, on threads that share images and tiles.
+    """Decodes L3 images, which may differ in size and type, in parallel.
 
     Args:
-        items: the bytes of L3 files; they must not change during the call. One object several
-            times in a row is a file with several windows: a tile that they share is decoded once.
-        windows: a window for each item, as `decode` takes it, or None for all of that image.
-        channels: those of each image, as `decode` takes them.
-        threads: how many to use, up to 1024; 0 for all of the machine.
-        out: one array (N, H, W) or (N, H, W, C) for images that are alike, or a sequence of arrays,
-            one for each item, as `decode` takes them. No two may share memory. It is returned.
-            After an error it holds anything.
-        max_pixels: of each image or window, as in `decode`.
+        items: the bytes of L3 files. To decode several windows of a file, repeat the same object in
+            a row: tiles that the windows share are decoded once.
+        windows: for each item a window, or None for the whole image.
+        channels: for all items, as in `decode`.
+        threads: as in `decode`.
+        out: an array (N, H, W) or (N, H, W, C) for equal shapes, or an array for each item, as in
+            `decode`. Arrays must not share memory.
+        max_pixels: for each item, as in `decode`.
 
     Returns:
-        An array for each item; `out` if it was given.
+        `out`, or a new array for each item.
 
     Raises:
-        L3Error: the first item that fails; `.index` and the message say which it is.
-        TypeError, ValueError: `out` does not fit, or an argument is not valid.
+        L3Error: the first item that fails; `.index` has its number.
+        TypeError, ValueError: as in `decode`.
     """
     files = arguments.checked_files(items)
     checked = arguments.checked_windows(windows, len(files))
@@ -291,11 +286,7 @@ def decode_batch(
 
 
 def info(data: Buffer) -> Info:
-    """Reads what an L3 file says about itself, without decoding tiles.
-
-    Raises:
-        L3Error: as `l3dali.info`, which takes files, too.
-    """
+    """`l3dali.info` of bytes only."""
     content = arguments.contiguous(data)
     with explain_errors([content]):
         fields: dict[str, Any] = {**_native.info(content)}
@@ -316,10 +307,7 @@ def info(data: Buffer) -> Info:
 def verify(
     data: Buffer, *, threads: int = DEFAULT_THREADS, max_pixels: int | None = DEFAULT_MAX_PIXELS
 ) -> None:
-    """Checks every part of an L3 file, tiles included.
-
-    The data must not change during the call. Takes the memory of a `decode`, whose arguments
-    these are.
+    """Checks every part of an L3 file, by a `decode` with these arguments.
 
     Raises:
         L3Error: the first problem found.

@@ -9,10 +9,7 @@ __all__ = ["ImageError", "L3Error", "Status", "UsageError"]
 
 
 class Status(IntEnum):
-    """The result of a decoder: the numbers of docs/format.md, section 2.
-
-    `return_status` of the DALI operators returns them, too.
-    """
+    """The result of decoding, as in docs/format.md 2 and `return_status` of the DALI operators."""
 
     OK = 0
     TRUNCATED = 1
@@ -29,12 +26,11 @@ class Status(IntEnum):
 class L3Error(ValueError):
     """Data that is not a valid L3 image, or an image that L3 cannot hold.
 
-    There is a class for each status, as `l3dali.errors.TruncatedError`: PyTorch re-creates errors
-    of workers from class and text alone.
+    There is a class for each status, as `l3dali.errors.TruncatedError`.
 
     Attributes:
         status: the reason.
-        index: the item of a batch; None without a batch.
+        index: the item of a batch, or None.
     """
 
     status: Status = Status.INVALID_ARGUMENT
@@ -78,7 +74,7 @@ _CLASSES: dict[Status, type[L3Error]] = {
 
 
 class UsageError(Exception):
-    """A command that is wrong or not possible; nothing has been done."""
+    """A call that is wrong, or needs a package that is not installed; nothing was done."""
 
 
 def needs(packages: str, what: str) -> UsageError:

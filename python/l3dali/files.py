@@ -53,22 +53,19 @@ def imread(
     """Decodes an L3 file: (H, W) for one channel, else (H, W, C), of the stored type.
 
     Args:
-        file: a path; a URL of fsspec (`s3://...`); or a file opened for reading bytes, which is
-            read from its position on.
-        window: as in `decode`. With `orient` it is a part of the upright image. From a URL, only
-            header, index and the tiles that are decoded are fetched.
+        file: a path, a URL of fsspec (`s3://...`), or a file opened for reading bytes.
+        window: as in `decode`; with `orient`, of the upright image. From a URL only header, index
+            and the tiles of the window are fetched.
         channels: as in `decode`.
-        threads: how many to use, up to 1024; 0 for all of the machine.
-        orient: turn the image as its EXIF orientation says. A damaged EXIF block is ignored, as
-            in the DALI operators.
+        threads: as in `decode`.
+        orient: turn the image as its EXIF orientation says.
         max_pixels: as in `decode`.
 
     Raises:
-        L3Error: the data is damaged, not an L3 file, or too large; `.status` says how, and the
-            message names the file.
+        L3Error: as in `decode`; the message names the file.
         OSError: the file cannot be read.
-        TypeError: `file` is none of these.
-        UsageError: a URL needs fsspec, or a package of fsspec, that is not installed.
+        TypeError, ValueError: an argument is not valid.
+        UsageError: the URL needs fsspec, or another package, that is not installed.
     """
     windows = [checked_window("window", window)]
 
@@ -85,21 +82,20 @@ def imread(
 
 
 def imwrite(file: Target, image: npt.ArrayLike, **options: Unpack[codec.EncodeOptions]) -> None:
-    """Encodes `image` into an L3 file; the options are those of `encode`.
+    """Encodes an image into an L3 file.
 
-    A local file appears whole or not at all. A device or a named pipe is written to and stays.
+    A local file appears whole or not at all.
 
     Args:
         file: a path, a URL of fsspec, or a file opened for writing bytes.
-        image: as for `encode`.
+        image: as in `encode`.
         **options: those of `encode`.
 
     Raises:
         OSError: the file cannot be written.
-        TypeError: `file` is none of these, or `encode` refuses the image.
-        UsageError: as `imread`.
-        ValueError: the name of `file` ends as that of another image format (`a.png`), or
-            `encode` refuses the image or an option.
+        L3Error, TypeError, ValueError: as in `encode`; ValueError also if the name of `file` has
+            the suffix of another image format.
+        UsageError: as in `imread`.
     """
     if isinstance(image, (str, os.PathLike)):
         raise TypeError("imwrite takes the path first, then the array: imwrite('a.l3', image)")
@@ -128,19 +124,15 @@ def imwrite(file: Target, image: npt.ArrayLike, **options: Unpack[codec.EncodeOp
 def info(file: Source | Buffer) -> codec.Info:
     """Reads the metadata of an L3 file, without decoding tiles.
 
-    For a partial file `codings` is None, but header, chunks and index are still validated. From a
-    path, a URL or an open file little more than these is read.
+    Only header, chunks and index are read and validated; a partial file is enough.
 
     Args:
-        file: the bytes of an L3 file, which must not change during the call, or what `imread`
-            takes.
+        file: the bytes of an L3 file, or a `file` of `imread`.
 
     Raises:
         L3Error: header, chunks or index are damaged or incomplete, the data is not an L3 file,
             or data follows the image.
-        OSError: the file cannot be read.
-        TypeError: `file` is none of these.
-        UsageError: as `imread`.
+        OSError, TypeError, UsageError: as in `imread`.
     """
     with _naming(file):
         if _is_url(file):

@@ -1,6 +1,6 @@
-"""L3 in imageio: `register()` once, and `imageio.v3.imread` and `imwrite` know `.l3`.
+"""L3 in imageio, and so in scikit-image: `imageio.v3.imread` and `imwrite`, after `register()`.
 
-scikit-image reads through imageio. Unlike Pillow, imageio supports any channels of 16 bits.
+Unlike Pillow, imageio supports several channels of 16 bits.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _NAME = "L3"
 def register() -> None:
     """Adds L3 to the formats that imageio knows in this process; a repeat does nothing.
 
-    `imread` gives what `l3dali.decode` gives; of palette images, the numbers of their entries.
-    `imwrite` takes the options of `l3dali.encode`. Both take `plugin="L3"`, which bytes and
-    streams need where Pillow knows L3 too: imageio asks Pillow first.
+    `imread` returns what `l3dali.decode` does; `imwrite` takes the options of `l3dali.encode`.
+    After `l3dali.pillow.register()` bytes and streams need `plugin="L3"`: imageio tries Pillow
+    first.
     """
     if _NAME in known_plugins:
         return

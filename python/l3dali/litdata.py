@@ -1,10 +1,10 @@
-"""L3 in LitData: a serializer for images that are L3 in the chunks and arrays in the program.
+"""L3 in LitData: arrays stored as L3 in chunks.
 
     Cache(folder, chunk_bytes="64MB", serializers={"l3": L3Serializer()})
     StreamingDataset(folder, serializers={"l3": L3Serializer()})
 
-`optimize()` takes no serializers: let its function give `l3dali.encode(image)`, and decode in the
-`transform` of `StreamingDataset`.
+`optimize()` takes no serializers: return `l3dali.encode(image)` from its function, and decode in
+the `transform` of `StreamingDataset`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["L3Serializer"]
 
 
 class L3Serializer(Serializer):  # type: ignore[misc]
-    """Writes arrays that L3 can hold as L3, and reads them back."""
+    """Writes arrays as L3, and reads them back. Options are those of `l3dali.encode`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Key-value pairs of L3 files: Python objects to the JSON of a `keyv` chunk and back."""
+"""The key-value pairs of L3 files, as JSON."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def dump_metadata(metadata: Mapping[str, Any]) -> bytes:
     """The pairs as JSON in UTF-8 (docs/format.md 4).
 
     Args:
-        metadata: names with None, bool, int, finite float, str, lists, tuples and mappings of
-            names; NumPy's numbers and arrays become Python's.
+        metadata: None, bool, int, finite float, str, lists, tuples and mappings, by names; NumPy's
+            numbers and arrays become Python's.
 
     Raises:
         TypeError: a name is not a string, or a value has another type.
         ValueError: a number is not finite, a text cannot be UTF-8, lists and mappings are nested
-            more than 200 deep, or the JSON has more than 16 MiB.
+            more than 200 deep, or the JSON is larger than 16 MiB.
     """
     if not isinstance(metadata, Mapping):
         raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
@@ -47,11 +47,10 @@ _TOO_LONG = f"metadata exceeds {MAX_METADATA_BYTES} bytes as JSON"
 
 
 def load_metadata(data: bytes) -> dict[str, Any]:
-    """The pairs in a `keyv` chunk.
+    """The pairs in JSON, the inverse of `dump_metadata`.
 
     Raises:
-        ValueError: the chunk is not a JSON object in UTF-8, has more than 16 MiB, or has values
-            that `dump_metadata` refuses.
+        ValueError: the data is not a JSON object in UTF-8 within the limits of `dump_metadata`.
     """
     if len(data) > MAX_METADATA_BYTES:
         raise ValueError(f"the metadata has {len(data)} bytes, more than {MAX_METADATA_BYTES}")

@@ -1,4 +1,4 @@
-"""L3 in numcodecs, and so chunks of Zarr arrays: `compressor=L3()`, found by its id "l3"."""
+"""L3 in numcodecs, and so in Zarr's format 2: `compressor=L3()`, with the id "l3"."""
 
 from __future__ import annotations
 
@@ -47,9 +47,7 @@ def as_image(chunk: codec.Image) -> codec.Image:
 class L3(Codec):  # type: ignore[misc]
     """Chunks as L3 files.
 
-    A chunk is (H, W) or (H, W, C) with 1 to 4 channels; of one with more axes, or more channels,
-    the leading axes are stacked to one image. It is uint8, uint16, int8 or int16 of
-    this machine's byte order.
+    Chunks are those of `l3dali.zarr.L3`, in this machine's byte order.
     """
 
     codec_id = "l3"

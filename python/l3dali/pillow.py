@@ -1,7 +1,7 @@
-"""L3 in Pillow: `register()` once, and `Image.open` and `Image.save` know `.l3`.
+"""L3 in Pillow: after `register()`, `Image.open` and `Image.save` support `.l3`.
 
-Libraries that read images with Pillow then read L3, too: torchvision's `ImageFolder`, the `Image`
-feature of Hugging Face's datasets, Ray's `read_images`. Spawned processes must register themselves.
+So do libraries that read images with Pillow: torchvision's `ImageFolder`, the `Image` feature of
+Hugging Face's datasets, Ray's `read_images`. Spawned processes must register themselves.
 """
 
 from __future__ import annotations
@@ -40,20 +40,18 @@ _OPTIONS = ("coding", "effort", "threads", "tile", "groups")
 def register() -> None:
     """Adds L3 to the formats that Pillow opens and saves in this process; a repeat does nothing.
 
-    Opening reads header and index. Images of 8 bits have the modes L, LA, RGB and RGBA, those of 16
-    bits and one channel I;16, signed ones of one channel I, labels with a palette P. Pillow has no
-    mode for more channels that are signed or of 16 bits: opening such a file raises `OSError`.
-    `Image.MAX_IMAGE_PIXELS` is the limit, as for other formats.
+    Opened images of 8 bits have the modes L, LA, RGB and RGBA, those of one channel I;16 (16 bits)
+    or I (signed), labels with a palette P. Pillow has no mode for other images: they raise
+    `OSError`. `Image.MAX_IMAGE_PIXELS` is the limit.
 
-    `info` has "icc_profile", "exif", "xmp" and "metadata" where the file has them, "transparency"
-    of palettes, and "labels" where samples of L or I;16 are numbers of classes. Damaged metadata is
-    left out with a warning.
+    `info` has "icc_profile", "exif", "xmp", "metadata", "transparency" (of palettes) and "labels"
+    (True for numbers of classes), if the file has them. Damaged metadata causes a warning.
 
     `save` takes `coding`, `effort`, `threads`, `tile` and `labels` of `l3dali.encode`,
     `icc_profile` and `xmp` (by default those of `info`), `exif` (by default none, as for PNG), and
     `metadata` and `other_chunks`: by default those of the opened file, and none for a copy, a part,
     another size or another EXIF. A transparent colour becomes alpha. Modes that L3 cannot hold
-    raise `OSError`; Pillow has emptied a file of that name by then.
+    raise `OSError`, after Pillow has emptied an existing file.
     """
     Image.register_open(_FORMAT, L3ImageFile, _accept)
     Image.register_decoder("l3", _Decoder)
@@ -63,7 +61,7 @@ def register() -> None:
 
 
 class L3ImageFile(ImageFile.ImageFile):
-    """An L3 file that Pillow has opened."""
+    """An L3 file that Pillow opened."""
 
     format = _FORMAT
     format_description = "L3 lossless image"
@@ -168,15 +166,15 @@ class _Decoder(ImageFile.PyDecoder):
 
 
 def encode_image(image: Image.Image, **options: Any) -> bytes:
-    """The L3 file of a Pillow image.
+    """Encodes a Pillow image.
 
     Args:
         image: of mode L, LA, P, RGB, RGBA or I;16.
-        **options: those that `register` lists for `save`.
+        **options: those of `save`, as `register` lists them.
 
     Raises:
         OSError: L3 cannot hold the image's mode.
-        TypeError, ValueError: as `l3dali.encode`.
+        TypeError, ValueError: as in `l3dali.encode`.
     """
     if image.mode not in _SAVED_MODES:
         raise OSError(
@@ -214,15 +212,15 @@ def encode_image(image: Image.Image, **options: Any) -> bytes:
 
 
 def encode_value(value: Any, **options: Unpack[codec.EncodeOptions]) -> bytes:
-    """The L3 file of a Pillow image, or of an array as for `l3dali.encode`.
+    """Encodes a Pillow image, or an array.
 
     Args:
         value: the image.
-        **options: those of `l3dali.encode`, without `layout` for an image. None takes its own.
+        **options: those of `l3dali.encode`. For a Pillow image None takes its own metadata, and
+            `layout` has no effect.
 
     Raises:
-        OSError: L3 cannot hold the image's mode.
-        TypeError, ValueError: as `l3dali.encode`.
+        OSError, TypeError, ValueError: as in `encode_image`.
     """
     if not isinstance(value, Image.Image):
         return codec.encode(value, **options)

@@ -1,7 +1,4 @@
-"""Batches of several formats in a DALI pipeline: each sample goes to its own decoder.
-
-Importing this module loads the operators, as `import l3dali.plugin` does.
-"""
+"""Batches of several image formats in a DALI pipeline. Importing this loads the operators."""
 
 from __future__ import annotations
 
@@ -51,36 +48,32 @@ def decode(
 ) -> DataNode:
     """Decodes L3 files by `fn.l3.decode` and others by `fn.decoders.image`, in one batch.
 
-    The samples keep their order, and have the layout HWC. The first bytes of each file choose its
-    decoder while the pipeline runs. No sample is copied.
+    Samples keep their order; the first bytes of each file choose its decoder. A sample of another
+    format, or a damaged L3 file, is an error of the running pipeline that names the sample. A
+    warning names a `file_root` whose `.l3` files `fn.readers.file` skips.
 
     Call it in a function with `pipeline_def`, or in the `with` block of a `Pipeline`.
 
     Args:
-        encoded: 1D TensorList of uint8, a file a sample: L3, or a format of `fn.decoders.image`.
-        device: `"cpu"`: pixels in the CPU's memory; `"mixed"`: in the GPU's.
+        encoded: 1D TensorList of uint8: for each sample a file, L3 or of `fn.decoders.image`.
+        device: `"cpu"` or `"mixed"`.
         cpu_share: for `"mixed"`: the share of the L3 samples, 0 (the default) to 1, that cores
-            decode and upload as pixels. Pixels do not depend on it. With a number the samples are
-            those of `fn.l3.pick_share`. `"auto"` finds it while the pipeline runs, by a `Balancer`:
-            all batches must have the pipeline's size. A `Balancer` of your own shows its `share`.
-            The output of an operator: a number a sample, of which the first counts.
-        name: of the operator that merges the images and has this output.
+            decode. Pixels do not depend on it. `"auto"` adapts it while the pipeline runs, for
+            batches of the pipeline's size; pass a `Balancer` to see the share. An output of an
+            operator sets it for each batch, by the first sample.
+        name: of the operator that has this output.
         **arguments: of `fn.l3.decode`, with the defaults of `fn.decoders.image`: RGB and uint8.
             `dtype=types.UINT16` keeps 16-bit files. The `cache_` arguments are for L3 samples.
 
     Returns:
-        The images, of any size: 3D TensorList of `dtype`.
+        3D TensorList of `dtype`, with the layout HWC.
 
     Raises:
-        TypeError: an argument that `fn.l3.decode` does not have.
-        ValueError: an argument that `fn.decoders.image` does not support (`channels`,
-            `fill_range`, `max_pixels`, `on_error`, `return_status`, `skip_cached_images`, other
-            types), or an invalid `cpu_share`.
+        TypeError: `fn.l3.decode` does not have the argument.
+        ValueError: `fn.decoders.image` does not have the argument (`channels`, `fill_range`,
+            `max_pixels`, `on_error`, `return_status`, `skip_cached_images`, other types), or
+            `cpu_share` is invalid.
         RuntimeError: this DALI cannot split batches.
-
-    A sample of another format, or a damaged L3 file, is an error of the running pipeline that names
-    the sample; errors of `fn.decoders.image` do not. A warning names a `file_root` whose `.l3`
-    files `fn.readers.file` skips.
     """
     if device not in ("cpu", "mixed"):
         raise ValueError(f'device is "cpu" or "mixed", not {device!r}')

@@ -26,25 +26,24 @@ _DYNAMIC_MODE = "nvidia.dali.experimental.dynamic"
 
 
 class CacheStatistics(NamedTuple):
-    """Statistics of the encoded cache of a GPU."""
+    """Statistics of the cache of encoded images on a GPU."""
 
     hits: int
+    """Images that were decoded from the cache."""
     misses: int
+    """Images that were not."""
     images: int
+    """Cached images."""
     payload_bytes: int
-    """Of the images."""
+    """Their size."""
     memory_bytes: int
-    """Of GPU memory, taken for them."""
+    """GPU memory that is allocated for them."""
 
 
 def cache_statistics(device_id: int = 0) -> CacheStatistics | None:
     """The statistics of the cache that all operators of a GPU share.
 
-    Args:
-        device_id: number of the GPU.
-
-    Returns:
-        None while no pipeline has an operator with a `cache_size` on that GPU.
+    None while no pipeline has an operator with a `cache_size` on the GPU with this number.
     """
     library = ctypes.CDLL(str(library_path()))
     numbers = (ctypes.c_uint64 * len(CacheStatistics._fields))()
@@ -57,7 +56,7 @@ def library_path() -> Path:
     """The shared library with the operators for the installed DALI.
 
     Raises:
-        ImportError: there is no DALI, or no operators were built for it.
+        ImportError: DALI is not installed, or no operators were built for its version.
     """
     version = installed_dali()
     check_dali(_build_info.DALI_VERSIONS, version)
@@ -65,7 +64,7 @@ def library_path() -> Path:
 
 
 def installed_dali() -> str | None:
-    """Version of the installed DALI; None if there is none."""
+    """The version of the installed DALI, or None."""
     try:
         import nvidia.dali as dali
     except ModuleNotFoundError as error:
@@ -91,7 +90,7 @@ def _major_minor(version: str) -> tuple[int, ...]:
 
 
 def check_dali(built_for: Sequence[str], installed: str | None) -> None:
-    """Raises ImportError, with the remedy, unless `built_for` has the installed version of DALI."""
+    """Raises ImportError, with the remedy, unless `installed` is one of `built_for`."""
     if not built_for:
         raise ImportError(
             "this l3dali was built without the DALI operators (L3_DALI=OFF): "
@@ -120,7 +119,7 @@ def check_dali(built_for: Sequence[str], installed: str | None) -> None:
 
 
 def load() -> None:
-    """Loads the operators into DALI; DALI itself ignores a second load."""
+    """Loads the operators into DALI; a repeat does nothing."""
     library = library_path()
     dynamic = sys.modules.get(_DYNAMIC_MODE)
     if dynamic is not None and not hasattr(dynamic, "l3"):

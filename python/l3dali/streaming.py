@@ -1,10 +1,10 @@
-"""L3 in MosaicML Streaming: `register()` once, and columns of MDS shards may have the type "l3".
+"""L3 in MosaicML Streaming: after `register()`, columns of MDS shards may have the type "l3".
 
     l3dali.streaming.register(coding="packed")
     with streaming.MDSWriter(out=folder, columns={"image": "l3", "class": "int"}) as writer: ...
     streaming.StreamingDataset(local=folder)
 
-Readers register too. Without that, take a column of `bytes` with `l3dali.encode(image)`.
+Readers register too. Without that, use a column of `bytes` with `l3dali.encode(image)`.
 """
 
 from __future__ import annotations
@@ -33,19 +33,18 @@ def register(
 ) -> None:
     """Adds "l3" to the types of columns that this process writes and reads.
 
-    A value is an array as for `l3dali.encode`, an image of Pillow, or the bytes of a file. Reading
-    returns arrays of `l3dali.decode`. A second call replaces the options. Forked processes inherit
-    the type; spawned ones must register it themselves.
+    A written value is an array, a Pillow image, or the bytes of a file; reading returns arrays. A
+    second call replaces the options. Spawned processes must register the type themselves.
 
     Args:
         max_pixels: as in `l3dali.decode`.
-        **options: those of `l3dali.encode`; `threads` serves decoding too.
+        **options: those of `l3dali.encode`; `threads` also decode.
     """
     encodings._encodings[_NAME] = partial(L3Encoding, max_pixels=max_pixels, **options)
 
 
 class L3Encoding(encodings.Encoding):  # type: ignore[misc]
-    """Values as L3 files, as an encoding of Streaming."""
+    """The encoding of Streaming."""
 
     def __init__(
         self,
@@ -58,10 +57,10 @@ class L3Encoding(encodings.Encoding):  # type: ignore[misc]
         self._options = options
 
     def encode(self, obj: Any) -> bytes:
-        """The L3 file of a value; raises as `l3dali.encode`."""
+        """Encodes a value; raises as `l3dali.encode`."""
         return encode_value(obj, **self._options)
 
     def decode(self, data: Buffer) -> codec.Image:
-        """The array of a file; raises as `l3dali.decode`."""
+        """Decodes to an array; raises as `l3dali.decode`."""
         threads = self._options.get("threads", DEFAULT_THREADS)
         return codec.decode(data, threads=threads, max_pixels=self._max_pixels)

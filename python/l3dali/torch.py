@@ -1,7 +1,4 @@
-"""L3 images to PyTorch tensors, on the CPU or on a GPU, without DALI.
-
-`l3dali` itself does not import this, nor PyTorch.
-"""
+"""L3 images to PyTorch tensors, on the CPU or on a GPU, without DALI."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FileOptions", "Layout", "Mode", "decode", "decode_batch", "decode_files"]
 
-#: Which channels tensors have. `decode_batch` says what each mode makes.
+#: Which channels tensors have; `decode_batch` explains each.
 Mode = Literal["UNCHANGED", "GRAY", "RGB"]
 
 _DTYPES = (
@@ -49,32 +46,10 @@ def decode(
     threads: int = DEFAULT_THREADS,
     max_pixels: int | None = DEFAULT_MAX_PIXELS,
 ) -> torch.Tensor:
-    """Decodes an L3 image to a tensor.
+    """Decodes an L3 image to a tensor of three axes.
 
-    A GPU has little to do with one image: `decode_batch` gives it many at once.
-
-    Args:
-        data: an L3 file, as bytes or as a 1-D uint8 tensor of the CPU. It must not change during
-            the call.
-        device: as in `decode_batch`, and so are the other arguments.
-        mode: which channels to make.
-        dtype: of the tensor.
-        fill_range: whether values fill the range of `dtype`; None: `dtype` decides.
-        layout: "CHW" or "HWC".
-        window: (top, left, height, width) in pixels, or None for all of the image.
-        channels: numbers of channels.
-        threads: of the CPU.
-        max_pixels: of the image or window.
-
-    Returns:
-        A tensor of three axes. Packed, not pinned.
-
-    Raises:
-        L3Error: the data is damaged, not an L3 file, or too large, the window is not inside the
-            image, or `dtype` cannot hold its numbers; `.status` says how.
-        TypeError, ValueError: an argument is not valid.
-        RuntimeError: tensors have no memory, as in FakeTensorMode, or PyTorch traces the call.
-        ImportError: a GPU is asked for, and this build of l3dali has no CUDA engine.
+    Arguments and errors are those of `decode_batch`, for one file and one window. On a GPU
+    `decode_batch` is much faster, as it decodes many images at once.
     """
     options = _Options(device, mode, dtype, fill_range, layout, channels, threads, max_pixels)
     files, windows = (
@@ -130,41 +105,38 @@ def decode_batch(
 ) -> list[torch.Tensor] | torch.Tensor:
     """Decodes a batch of L3 images to tensors.
 
-    On a GPU payloads go up encoded, and are decoded on the current stream of that device. All
-    memory comes from PyTorch's caching allocators and is kept for the next batch. The call returns
-    when the batch is decoded; it waits for that stream's work up to there, not for the device.
+    A GPU decodes on the current stream of the device, with memory from PyTorch's allocators. The
+    call returns when the batch is decoded.
 
     Args:
         items: L3 files, each as bytes or as a 1-D uint8 tensor of the CPU. They must not change
-            during the call. One object several times in a row is a file with several windows: a
-            tile that they share is decoded once.
-        device: where the tensors shall be: the CPU, or a GPU that CUDA knows.
-        mode: "UNCHANGED" keeps the stored channels, "RGB" and "GRAY" make 3 or 1 of them and drop
-            alpha, as `fn.l3.decode` does.
-        dtype: of the tensors: uint8, int8, uint16, int16, uint32, int32, int64, float16, bfloat16
-            or float32. None: uint8, uint16, int8 or int16, as stored. An integer type that holds
-            every value of the stored type keeps the numbers. Other types rescale, floats to 0 to 1
-            (negative samples to -1 to 0). Signed images refuse narrower and unsigned integer types.
-            Labels never rescale, and refuse types that cannot hold them.
-        fill_range: True: values fill the range of `dtype`. False: they keep their numbers and
-            saturate.
-        layout: "CHW" or "HWC". Images of one channel have its axis too.
-        windows: a window (top, left, height, width) for each item, or None for all of that image.
-        channels: numbers of channels, as `l3dali.decode` takes them; needs the mode "UNCHANGED", as
-            images of more than four channels do.
-        batched: give one tensor (N, C, H, W) or (N, H, W, C); all outputs must be alike.
-        threads: of the CPU, how many to use, up to 1024; 0 for all of the machine. On a GPU they
-            copy what goes up.
-        max_pixels: of each image or window, as in `l3dali.decode`.
+            during the call. To decode several windows of a file, repeat the same object in a row:
+            tiles that the windows share are decoded once.
+        device: the CPU or a CUDA device, for decoding and for the tensors.
+        mode: "UNCHANGED" keeps the stored channels; "RGB" and "GRAY" convert to 3 or 1 and drop
+            alpha.
+        dtype: uint8, int8, uint16, int16, uint32, int32, int64, float16, bfloat16 or float32.
+            None: the stored type. An integer type that holds every value of the stored type keeps
+            the numbers. Other types rescale, floats to 0 to 1 (negative samples to -1 to 0). Signed
+            images refuse narrower and unsigned integer types. Labels never rescale, and refuse
+            types that cannot hold them.
+        fill_range: True: rescale to the range of `dtype`. False: keep the numbers, and saturate.
+        layout: "CHW" or "HWC"; images of one channel also have three axes.
+        windows: for each item a window (top, left, height, width), or None for the whole image.
+        channels: numbers of channels to decode, as in `l3dali.decode`. These, and images with more
+            than four channels, need the mode "UNCHANGED".
+        batched: return one tensor (N, C, H, W) or (N, H, W, C); all outputs must be alike.
+        threads: number of threads of the CPU, as in `l3dali.decode`; with a GPU they copy files.
+        max_pixels: for each item, as in `l3dali.decode`.
 
     Returns:
-        A tensor for each item, or one of all. Packed, not pinned.
+        A tensor for each item, or one for all. Contiguous, not pinned.
 
     Raises:
-        L3Error: the first item that fails; `.status` says how, `.index` which it is.
+        L3Error: the first item that fails; `.status` has the reason, `.index` its number.
         TypeError, ValueError: an argument is not valid.
-        RuntimeError: tensors have no memory, as in FakeTensorMode, or PyTorch traces the call.
-        ImportError: a GPU is asked for, and this build of l3dali has no CUDA engine.
+        RuntimeError: in FakeTensorMode, or while PyTorch traces the call.
+        ImportError: this build of l3dali has no CUDA engine.
     """
     files = arguments.checked_files(items, _bytes_of)
     checked = arguments.checked_windows(windows, len(files))
@@ -173,7 +145,7 @@ def decode_batch(
 
 
 class FileOptions(TypedDict, total=False):
-    """The options of `decode_files`, which mean what they do in `decode_batch`."""
+    """The options of `decode_files`, as in `decode_batch`."""
 
     device: torch.device | str | int
     mode: Mode
@@ -208,22 +180,21 @@ def decode_files(
     batched: bool = False,
     **options: Unpack[FileOptions],
 ) -> list[torch.Tensor] | torch.Tensor:
-    """Reads and decodes a batch of L3 files; of a window it reads only the tiles.
+    """Reads and decodes a batch of L3 files; of a window only its tiles.
 
     Args:
-        paths: regular files of this machine. One path several times in a row is a file with several
-            windows: it is opened once, and a tile that they share is read and decoded once.
+        paths: regular files. To decode several windows of a file, repeat its path in a row.
         windows: as in `decode_batch`.
         batched: as in `decode_batch`.
-        **options: those of `decode_batch`. `threads` also read the files.
+        **options: those of `decode_batch`; `threads` also read the files.
 
     Returns:
-        A tensor for each path, or one of all, as `decode_batch` gives them.
+        A tensor for each path, or one for all.
 
     Raises:
         OSError: the first file that cannot be read.
-        L3Error: the first file that fails, with its name; `.index` says which it is.
-        TypeError, ValueError, RuntimeError, ImportError: as `decode_batch`.
+        L3Error, TypeError, ValueError, RuntimeError, ImportError: as in `decode_batch`; an L3Error
+            names the file.
     """
     if isinstance(paths, (str, bytes, os.PathLike)):
         raise TypeError("paths is a sequence of paths: put one path in a list")

@@ -39,11 +39,10 @@ def decode(
         max_pixels: as in `l3dali.decode`.
 
     Returns:
-        The array of `l3dali.decode`; None for other suffixes, which other handlers decode.
+        The array of `l3dali.decode`, or None for other suffixes.
 
     Raises:
-        L3Error: the member is damaged; webdataset turns it into a `DecodingError` with the
-            sample's name.
+        L3Error: the member is damaged; webdataset adds the sample's name in a `DecodingError`.
     """
     if key.rpartition(".")[2].lower() != "l3":
         return None
@@ -51,12 +50,10 @@ def decode(
 
 
 def handlers(**options: Unpack[codec.EncodeOptions]) -> dict[str, Callable[[Any], bytes]]:
-    """Handlers for the `encoder` of `TarWriter` and `ShardWriter`: webdataset's own and `.l3`.
+    """The `encoder` for `TarWriter` and `ShardWriter`: webdataset's own handlers and `.l3`.
 
-    Values under `.l3` are arrays as for `l3dali.encode`, images of Pillow, or bytes of files.
-
-    Args:
-        **options: those of `l3dali.encode`.
+    Values of `.l3` are arrays, Pillow images, or bytes of files. Options are those of
+    `l3dali.encode`.
     """
     from webdataset.writer import default_handlers
 

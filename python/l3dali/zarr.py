@@ -1,7 +1,4 @@
-"""L3 in Zarr's format 3: `zarr.create_array(..., serializer=L3(), compressors=None)`.
-
-Arrays of format 2 take the codec of `l3dali.numcodecs`.
-"""
+"""L3 in Zarr's format 3: `zarr.create_array(..., serializer=L3(), compressors=None)`."""
 
 from __future__ import annotations
 
@@ -73,9 +70,9 @@ def _part(selection: tuple[Any, ...], shape: tuple[int, ...]) -> _Part | None:
 class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[misc]
     """Chunks as L3 files.
 
-    A chunk is (H, W) or (H, W, C) with 1 to 4 channels; of one with more axes, or more channels,
-    the leading axes are stacked to one image. It is uint8, uint16, int8 or int16. If a part of
-    a chunk is read, only the tiles of that part are decoded.
+    A chunk of uint8, uint16, int8 or int16 is (H, W) or (H, W, C) with 1 to 4 channels. With more
+    axes or channels, the leading axes are stacked to one image. Only the tiles of the part that is
+    read are decoded. Options are those of `l3dali.encode`.
     """
 
     coding: codec.Coding = codec.DEFAULT_CODING

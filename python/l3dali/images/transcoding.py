@@ -40,29 +40,27 @@ def transcode(
     threads: int = DEFAULT_THREADS,
     tile: tuple[int, int] | None = None,
 ) -> bytes:
-    """Makes an L3 file of an image file of any format that `l3 encode` reads.
+    """Converts an image file to L3, as `l3 encode` does.
 
-    Pixels are kept as they are stored; so are ICC, EXIF, XMP, and the tags of GeoTIFF, resolution
-    and description of a TIFF, in `metadata`. The same options give the same bytes
-    as `l3 encode`.
+    Pixels, ICC, EXIF and XMP are kept, and in `metadata` some tags of TIFF files: GeoTIFF,
+    resolution and description.
 
-    Pillow, tifffile and imagecodecs decode the file in this process: what they promise of untrusted
-    files is promised here, beside `max_pixels`. `l3 convert` reads such files in limited processes.
+    Pillow, tifffile and imagecodecs decode the file in this process. `l3 convert` limits the memory
+    of such processes.
 
     Args:
         data: the bytes of a PNG, TIFF, JPEG, WebP, BMP, netpbm, JPEG XL, JPEG 2000, .npy or DICOM
             file.
-        palette: "rgb" makes colours of palette images; "index" keeps the numbers of their entries,
-            and the palette; and the numbers of gray of 1, 2 or 4 bits, which "rgb" scales to 255.
-        labels: samples are numbers of classes, not to be blended; includes palette="index".
-        orient: turn the image as its EXIF orientation asks, and clear that.
-        max_side: make larger images smaller, to that many pixels on the longer side: antialiased,
-            or by the nearest pixel where samples are labels or palette entries, or a TIFF has a
-            value for no data.
+        palette: "rgb" stores the colours of palette images, "index" the numbers of their entries
+            and the palette. Gray of 1, 2 or 4 bits is scaled to 255 by "rgb", kept by "index".
+        labels: samples are numbers of classes; includes palette="index".
+        orient: turn the image as its EXIF orientation says, and clear that.
+        max_side: shrink larger images to this many pixels on the longer side: antialiased, or by
+            the nearest pixel for labels, palette entries and TIFF files with a value for no data.
         layout: of a .npy file, as in `encode`.
-        dicom_tags: keywords of further data elements of a DICOM file to keep in `metadata`, such
-            as "SliceThickness".
-        max_pixels: refuse images of more, before anything is decoded; None: of more than L3 holds.
+        dicom_tags: keywords of more data elements of a DICOM file to keep in `metadata`, such as
+            "SliceThickness".
+        max_pixels: limit of the image, checked before decoding; None: 2^31.
         coding: as in `encode`.
         effort: as in `encode`.
         threads: as in `encode`.
@@ -70,8 +68,7 @@ def transcode(
 
     Raises:
         ImageError: the file is damaged, too large, holds several images, or cannot be kept exactly.
-        TypeError: `data` is not bytes-like, or an option is of a wrong type.
-        ValueError: an option is not supported.
+        TypeError, ValueError: an argument is not valid.
     """
     if isinstance(data, (str, os.PathLike)):
         raise TypeError("transcode takes the bytes of a file, not its path")
