@@ -102,8 +102,7 @@ def new_file_command(
         "--files-from",
         type=path_argument,
         metavar="LIST",
-        help="file with names of input files, one a line or as of find -print0; - is standard "
-        "input",
+        help="file with names of inputs, one a line or by find -print0; - is standard input",
     )
     command.set_defaults(quiet=False, json_summary=None, has_summary=False)
     return command
@@ -140,7 +139,7 @@ def add_report_options(parser: Parser) -> None:
         "--json-summary",
         type=output_argument,
         metavar="FILE",
-        help="file for a JSON report with all failures; - is standard output",
+        help="JSON report with all failures; - is standard output",
     )
     parser.set_defaults(has_summary=True)
 
@@ -152,8 +151,7 @@ def add_output_options(parser: Parser) -> None:
         "--output",
         type=output_argument,
         metavar="OUT",
-        help="output folder; for one PATH also a file; - is standard output; default: beside "
-        "each PATH",
+        help="folder, or for one PATH a file; - is standard output; default: beside each PATH",
     )
     existing = parser.add_mutually_exclusive_group()
     existing.add_argument("--overwrite", action="store_true", help="replace existing results")
@@ -163,7 +161,7 @@ def add_output_options(parser: Parser) -> None:
     parser.add_argument(
         "--preserve",
         action="store_true",
-        help="keep permissions and times of the sources, and text and resolution of PNG",
+        help="keep permissions and times, and text and resolution of PNG",
     )
     add_jobs_option(parser)
     add_report_options(parser)
@@ -177,7 +175,7 @@ def add_new_file_options(parser: Parser, default: str) -> None:
         type=output_argument,
         default=Path(default),
         metavar="FILE",
-        help="- is standard output; default: %(default)s",
+        help="result; - is standard output; default: %(default)s",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace an existing FILE")
 
@@ -189,12 +187,11 @@ def add_host_options(
     host = parser.add_argument_group(title)
     host.add_argument("--cores", type=positive_float, metavar="N", help="cores for decoding")
     for name, what in (
-        ("disk", "rate of the disk of the data set"),
-        ("network", "rate of the network of the data set"),
+        ("disk", "rate of the data set's disk, such as 200MB/s, or unlimited"),
+        ("network", "rate of the data set's network"),
         ("upload", "rate of uploads to the GPU"),
     ):
-        help_text = f"{what}: 200MB/s, 2GB/s, unlimited"
-        host.add_argument(f"--{name}", type=rate_argument, metavar="RATE", help=help_text)
+        host.add_argument(f"--{name}", type=rate_argument, metavar="RATE", help=what)
     cache = f"GPU memory for encoded images, or 0{default_cache}"
     host.add_argument("--gpu-cache", type=size_argument, metavar="SIZE", help=cache)
     step = "images/s of the training step"

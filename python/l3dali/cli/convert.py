@@ -35,9 +35,7 @@ def add_command(commands: Commands) -> None:
         """,
     )
     add_sources(parser, "SOURCE")
-    parser.add_argument(
-        "dest", type=name_argument, metavar="DEST", help="folder for the results; or a URL"
-    )
+    parser.add_argument("dest", type=name_argument, metavar="DEST", help="output folder or URL")
     parser.add_argument(
         "--to",
         choices=["l3", "png", "tif", "source"],
@@ -48,7 +46,7 @@ def add_command(commands: Commands) -> None:
     parser.add_argument(
         "--plan",
         metavar="FILE",
-        help="file of l3 plan, which chooses the format of each image",
+        help="result of l3 plan, which chooses the format of each image",
     )
     parser.add_argument(
         "--labels",
@@ -57,14 +55,14 @@ def add_command(commands: Commands) -> None:
         default=[],
         metavar="NAMES",
         help="label maps: the end of their names or fields (seg.png), or a pattern of whole names "
-        "with folders ('gtFine/*')",
+        "('gtFine/*')",
     )
     parser.add_argument(
         "--on-error",
         choices=["fail", "keep", "drop"],
         default="keep",
-        help="fail the shard of an image that cannot be converted, keep the image unchanged, or "
-        "drop its sample; default: %(default)s",
+        help="if an image cannot be converted: fail its shard, keep it unchanged, or drop its "
+        "sample; default: %(default)s",
     )
     add_max_pixels_option(parser)
     add_layout_option(parser)
@@ -72,7 +70,7 @@ def add_command(commands: Commands) -> None:
     parser.add_argument(
         "--remove-gone",
         action="store_true",
-        help="remove unchanged results of earlier runs whose sources are gone from SOURCE",
+        help="remove unchanged results of earlier runs whose sources are gone",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would be done, and write nothing"
@@ -88,7 +86,7 @@ def add_command(commands: Commands) -> None:
         type=positive_number,
         default=4096,
         metavar="MB",
-        help="limit for the memory of each worker that reads files; default: %(default)s",
+        help="memory limit of each process that reads files; default: %(default)s",
     )
     parser.add_argument(
         "--grow", action="store_true", help="convert lossy images even if the result is larger"

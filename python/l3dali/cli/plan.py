@@ -95,7 +95,7 @@ def add_command(commands: Commands) -> None:
         "--crop",
         type=_crop,
         metavar="HxW",
-        help="height and width of random crops, of which L3 only decodes the tiles",
+        help="height and width of random crops",
     )
     parser.add_argument(
         "--device",
@@ -106,7 +106,7 @@ def add_command(commands: Commands) -> None:
     host.add_argument(
         "--host",
         metavar="HOST",
-        help="description of a host: a FILE, or dgx-a100, dgx-h100, aws-g4dn.xlarge, "
+        help="file that describes a host, or dgx-a100, dgx-h100, aws-g4dn.xlarge, "
         "aws-p5.48xlarge, workstation, cpu-node",
     )
     host.add_argument(

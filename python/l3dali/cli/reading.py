@@ -52,7 +52,7 @@ def add_dicom_option(parser: Parser) -> None:
         type=_keywords,
         default=(),
         metavar="NAMES",
-        help="additional DICOM data elements to keep, such as SliceThickness,StudyDate",
+        help="more DICOM data elements to keep, such as SliceThickness,StudyDate",
     )
 
 
@@ -61,7 +61,7 @@ def add_layout_option(parser: Parser) -> None:
     parser.add_argument(
         "--layout",
         choices=LAYOUTS,
-        help="axes of arrays in .npy files; default: HWC; arrays that look like CHW are refused",
+        help="axes of .npy arrays; default: HWC; arrays like CHW are refused",
     )
 
 
@@ -83,7 +83,7 @@ def add_max_pixels_option(parser: Parser) -> None:
         type=number_in(MAX_PIXELS_RANGE),
         default=DEFAULT_MAX_PIXELS,
         metavar="N",
-        help="refuse larger images before they are decoded; default: %(default)s",
+        help="refuse larger images; default: %(default)s",
     )
 
 
