@@ -22,6 +22,8 @@ MEASURED = ("encoder", "src/base", "src/core", "src/cpu", "src/format", "src/op"
 CODECS = ("L3 packed", "L3 rans", "PNG -6", "WebP", "QOI", "HTJ2K", "JXL e1", "JXL e3", "JXL e7")
 KINDS = {
     "photo/large": "photographs of 2 megapixels",
+    "cityscapes": "driving scenes of 2 megapixels (Cityscapes)",
+    "kitti": "driving scenes of 0.5 megapixels (KITTI)",
     "photo/kodak": "photographs of 0.4 megapixels",
     "gray16/landsat8": "satellite bands, 16 bits",
     "gray16/dicom": "CT and MR slices, 16 bits",
@@ -79,7 +81,7 @@ def times(values: list[float]) -> str:
 
 def expected() -> str:
     """How many times smaller and faster than PNG, by kind of image; rans / packed."""
-    sizes, speeds = read("size"), read("speed")
+    sizes, speeds = read("driving/size") | read("size"), read("speed")
     on_cpu, on_gpu = read("pipeline_cpu"), read(f"{GPU}/pipeline_mixed")
     rows = []
     for name, title in KINDS.items():
