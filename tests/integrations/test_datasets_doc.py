@@ -1,4 +1,4 @@
-"""docs/datasets.md: its commands and programs run as printed, in their order."""
+"""docs/datasets.md and docs/dev/datasets-api.rst: commands and programs run as printed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import imagecodecs
@@ -22,6 +23,11 @@ tfrecord = pytest.importorskip("tfrecord")
 
 PAGE = (ROOT / "docs" / "datasets.md").read_text()
 BLOCKS = re.findall(r"^```(bash|python)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+API = (ROOT / "docs" / "dev" / "datasets-api.rst").read_text()
+BLOCKS += [
+    ("python", textwrap.dedent(code))
+    for code in re.findall(r"^\.\. code-block:: python\n\n((?: {4}.*\n|\n)+)", API, re.MULTILINE)
+]
 # Of test_convert_s3.py, test_files_s3.py and test_convert_ray.py; what a package index serves.
 ELSEWHERE = ("s3://", "--engine ray", "pip install")
 
@@ -86,7 +92,7 @@ def test_the_page_runs(folder: Path) -> None:
             assert program == "l3"
             command = [sys.executable, "-m", "l3dali", *arguments]
             subprocess.run(command, cwd=folder, check=True, timeout=120)
-    assert (commands, programs) == (7, 5)
+    assert (commands, programs) == (7, 4)
     by_dask, by_command = rows_of(folder / "dask-l3"), rows_of(folder / "imagenet-l3")
     assert {name: row.result_hash for name, row in by_dask.items()} == {
         name: row.result_hash for name, row in by_command.items()
