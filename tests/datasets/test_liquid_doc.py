@@ -1,4 +1,4 @@
-"""The worked example of docs/liquid.md: its commands run, and print what the page says."""
+"""The worked example of docs/dev/liquid-model.md prints what docs/liquid.md shows."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ pytest.importorskip("scipy")
 from l3dali.cli import main
 
 PAGE = (ROOT / "docs" / "liquid.md").read_text()
-EXAMPLE = PAGE.partition("### A worked example\n")[2].partition("\n### ")[0]
+MODEL = (ROOT / "docs" / "dev" / "liquid-model.md").read_text()
+EXAMPLE = MODEL.partition("## A worked example\n")[2]
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", EXAMPLE, re.DOTALL | re.MULTILINE)
+SHOWN = re.findall(r"^```text\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
 
 def test_the_worked_example_is_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert [language for language, _ in BLOCKS] == ["python", "bash", "text", "bash", "text"]
-    said = ""
-    for language, text in BLOCKS:
-        if language == "python":
-            subprocess.run([sys.executable, "-c", text], check=True)
-        elif language == "bash":
-            program, *arguments = shlex.split(text)
-            assert program == "l3"
-            assert main(arguments) == 0
-            said = capsys.readouterr().out
-        else:
-            for line in text.splitlines():
-                assert line in said
+    (python, program), (bash, commands) = BLOCKS
+    assert (python, bash) == ("python", "bash")
+    subprocess.run([sys.executable, "-c", program], check=True)
+    for command, shown in zip(commands.splitlines(), SHOWN, strict=True):
+        name, *arguments = shlex.split(command)
+        assert name == "l3"
+        assert main(arguments) == 0
+        printed = capsys.readouterr().out
+        for line in shown.splitlines():
+            assert line in printed
 
 
 def test_the_share_is_that_of_the_page() -> None:
@@ -48,4 +47,4 @@ def test_the_share_is_that_of_the_page() -> None:
 
 def test_the_bound_is_that_of_the_page() -> None:
     b, g = 526_316 / 662_252, 0.00046 / 0.003745
-    assert f"at most {(2 - b - g) / (1 - b * g):.2f}" in PAGE
+    assert f"at most {(2 - b - g) / (1 - b * g):.2f}" in EXAMPLE

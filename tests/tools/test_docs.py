@@ -192,9 +192,10 @@ RUN_BY = {
         "integrations/test_integrations_doc",
         "integrations/test_streaming",
     ),
-    ("docs/liquid.md", "bash"): ("datasets/test_liquid_doc", "cli/test_cli_doc"),
+    ("docs/dev/liquid-model.md", "bash"): ("datasets/test_liquid_doc",),
+    ("docs/dev/liquid-model.md", "python"): ("datasets/test_liquid_doc",),
+    ("docs/liquid.md", "bash"): ("cli/test_cli_doc",),
     ("docs/liquid.md", "json"): ("datasets/test_liquid_hosts",),
-    ("docs/liquid.md", "python"): ("datasets/test_liquid_doc",),
 }
 # Blocks that no test runs, by what they need.
 NOT_RUN = {
