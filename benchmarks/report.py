@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -67,18 +67,28 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def table(first: str, rows: Mapping[str, Mapping[str, Any]], columns: Mapping[str, str]) -> str:
-    """A Markdown table of results by name.
+def cells(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> list[list[str]]:
+    """Lines of a table.
 
     Args:
-        first: head of the column of names.
-        rows: values by key, by name.
-        columns: by head, the format of a cell with those keys, as in "{ratio:.2f}".
+        rows: values by key.
+        columns: by head, the format of a cell with those keys, as in "{ratio:.2f}". A number that
+            is None gives a dash.
     """
-    body = [
-        [name, *(form.format_map(row) for form in columns.values())] for name, row in rows.items()
-    ]
-    return markdown_table([first, *columns], body)
+
+    def cell(form: str, row: Mapping[str, Any]) -> str:
+        try:
+            return form.format_map(row)
+        except TypeError:  # None has no digits
+            return "-"
+
+    return [[cell(form, row) for form in columns.values()] for row in rows]
+
+
+def table(first: str, rows: Mapping[str, Mapping[str, Any]], columns: Mapping[str, str]) -> str:
+    """A Markdown table of results by name, whose column has the head `first`."""
+    lines = zip(rows, cells(rows.values(), columns), strict=True)
+    return markdown_table([first, *columns], [[name, *line] for name, line in lines])
 
 
 def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

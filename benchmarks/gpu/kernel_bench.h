@@ -28,7 +28,6 @@ namespace l3 {
 struct BenchOptions {
   std::vector<size_t> batches = {1, 32, 256};
   int repeat = 50;
-  bool host_only = false;  // stop before the first CUDA call
   std::string json;
   std::vector<std::string> files;
 };
@@ -37,7 +36,7 @@ struct BenchOptions {
 inline BenchOptions ParseBenchOptions(int argc, char** argv) {
   const std::string usage = "usage: " + std::string(argv[0]) +
                             " [--batch 1,32,256] [--repeat 50] "
-                            "[--json FILE] [--host-only] FILE.l3...";
+                            "[--json FILE] FILE.l3...";
   const auto positive = [&](const std::string& text) {
     const bool digits = !text.empty() && text.size() < 7 &&
                         text.find_first_not_of("0123456789") == std::string::npos;
@@ -63,8 +62,6 @@ inline BenchOptions ParseBenchOptions(int argc, char** argv) {
       options.repeat = positive(value());
     } else if (argument == "--json") {
       options.json = value();
-    } else if (argument == "--host-only") {
-      options.host_only = true;
     } else if (argument.rfind("--", 0) == 0) {
       throw std::runtime_error("unknown option " + argument + "; " + usage);
     } else {
@@ -142,10 +139,10 @@ class GpuTimer {
     L3_CUDA_CHECK(cudaDeviceSynchronize());  // the stream does not wait for it
   }
 
-  // Sorted microseconds of `repeat` runs of `work(stream)`. The GPU works for a while before the
-  // first of them, since its clock rises from that of an idle one.
+  // The median microseconds of `repeat` runs of `work(stream)`. The GPU works for a while before
+  // the first of them, since its clock rises from that of an idle one.
   template <typename Work>
-  std::vector<double> Run(int repeat, const Work& work) {
+  double Run(int repeat, const Work& work) {
     const auto seconds = [begin = std::chrono::steady_clock::now()] {
       return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     };
@@ -153,7 +150,7 @@ class GpuTimer {
     std::vector<double> times;
     for (int i = 0; i < repeat; ++i) times.push_back(Time(work));
     std::sort(times.begin(), times.end());
-    return times;
+    return times[times.size() / 2];
   }
 
  private:
@@ -183,7 +180,7 @@ class GpuTimer {
   CudaEvent end_;
 };
 
-// A batch is one image, repeated. `encoded_bytes` and the times are the batch's.
+// A batch is one image, repeated. `encoded_bytes` and the time are the batch's.
 struct BenchRow {
   std::string codec;
   std::string file;
@@ -191,7 +188,6 @@ struct BenchRow {
   size_t batch;
   uint64_t encoded_bytes;
   double median_us;
-  double min_us;
 
   uint64_t pixel_bytes() const { return info.image_bytes() * batch; }
   double pixel_gigabytes_per_second() const {
@@ -295,7 +291,6 @@ class BenchReport {
            << ", \"sample_bits\": " << row.info.sample_bits() << ", \"batch\": " << row.batch
            << ", \"encoded_bytes\": " << row.encoded_bytes
            << ", \"pixel_bytes\": " << row.pixel_bytes() << ", \"median_us\": " << row.median_us
-           << ", \"min_us\": " << row.min_us
            << ", \"pixel_gb_s\": " << row.pixel_gigabytes_per_second() << "}";
     }
     file << "\n  ]\n}\n";

@@ -1,18 +1,14 @@
 // Times the decoding kernels on batches that lie in GPU memory, and the copies
 // that bound them.
 //
-//   l3_bench_kernels [--batch 1,32,256] [--repeat 50] [--json FILE] [--host-only] FILE.l3...
+//   l3_bench_kernels [--batch 1,32,256] [--repeat 50] [--json FILE] FILE.l3...
 //
 // Each copy of an image in a batch has an output of its own. Images of three channels are also
 // decoded to planes of normalized halves, and crops of 224x224 of them. Times are medians over
 // launches. Throughput is in bytes of stored pixels; a copy counts its bytes once, though a device
-// copy reads and writes them. Last come batches of all the files, as many copies of each, in one
-// launch, beside what the launches of each alone took.
-#include <algorithm>
+// copy reads and writes them.
 #include <cstring>
-#include <map>
 #include <memory>
-#include <numeric>
 
 #include "benchmarks/gpu/kernel_bench.h"
 #include "cuda/engine/batch_layout.h"
@@ -26,10 +22,10 @@ constexpr size_t kCopyBytes = size_t{1} << 30;
 
 double CopyGigabytesPerSecond(GpuTimer* timer, int repeat, const void* from, cudaMemcpyKind kind) {
   const DeviceMemory to(kCopyBytes);
-  const std::vector<double> times = timer->Run(repeat, [&](cudaStream_t stream) {
+  const double median_us = timer->Run(repeat, [&](cudaStream_t stream) {
     L3_CUDA_CHECK(cudaMemcpyAsync(to.data(), from, kCopyBytes, kind, stream));
   });
-  return static_cast<double>(kCopyBytes) / times[times.size() / 2] / 1e3;
+  return static_cast<double>(kCopyBytes) / median_us / 1e3;
 }
 
 double DeviceCopyGigabytesPerSecond(GpuTimer* timer, int repeat) {
@@ -88,27 +84,26 @@ OutputPlan NormalizedCropPlan(const ImageInfo& info, uint8_t* data) {
 
 using MakePlan = OutputPlan (*)(const ImageInfo& info, uint8_t* data);
 
-using Members = std::vector<const BenchImage*>;
-
-// A batch in GPU memory of `copies` of each member; each copy has an output of its own.
+// Copies of an image as a batch in GPU memory; each has an output of its own.
 class Batch {
  public:
-  Batch(const Members& members, size_t copies, MakePlan make_plan = WholeImagePlan)
-      : members_(members),
-        count_(members.size() * copies),
+  Batch(const BenchImage& image, size_t copies, MakePlan make_plan)
+      : image_(image),
+        copies_(copies),
         make_plan_(make_plan),
-        output_(OutputBytes()) {
+        output_bytes_(PlanBytes(make_plan(image.view.info, nullptr))),
+        stride_(CeilDiv(output_bytes_, size_t{256}) * 256),
+        output_(copies * stride_) {
+    const ImageView& view = image.view;
+    std::vector<GroupOutput> groups = {GroupOfView(view)};
     std::vector<OutputPlan> plans;
-    std::vector<std::vector<GroupOutput>> groups;
-    std::vector<WindowJob> jobs;
-    for (size_t i = 0; i < count_; ++i) {
-      const ImageView& view = member(i).view;
-      plans.push_back(make_plan(view.info, output_.data() + OutputOffset(i)));
-      groups.push_back({GroupOfView(view)});
+    for (size_t i = 0; i < copies; ++i) {
+      plans.push_back(make_plan(view.info, output_.data() + i * stride_));
     }
-    for (size_t i = 0; i < count_; ++i) jobs.push_back({&member(i).view, &groups[i], &plans[i], 1});
+    std::vector<WindowJob> jobs;
+    for (const OutputPlan& plan : plans) jobs.push_back({&view, &groups, &plan, 1});
     // Memory may still hold an earlier batch's pixels.
-    L3_CUDA_CHECK(cudaMemset(output_.data(), 0xA5, OutputBytes()));
+    L3_CUDA_CHECK(cudaMemset(output_.data(), 0xA5, copies * stride_));
     BatchLayout layout;
     layout.Plan(jobs, GetGpuLimits());
     device_ = std::make_unique<DeviceMemory>(layout.total_bytes());
@@ -127,99 +122,41 @@ class Batch {
     for (const TileBatch& launch : launches_) LaunchDecodeTiles(launch, stream);
   }
 
-  // Throws if the Status of any image is wrong, or the first copy of a member.
+  // Throws if a tile was bad, or the pixels of the first copy differ from the CPU's.
   void Check() const {
-    std::vector<uint64_t> results(count_);
-    L3_CUDA_CHECK(cudaMemcpy(results.data(), device_->data(), 8 * count_, cudaMemcpyDeviceToHost));
+    std::vector<uint64_t> results(copies_);
+    L3_CUDA_CHECK(cudaMemcpy(results.data(), device_->data(), 8 * copies_, cudaMemcpyDeviceToHost));
     for (uint64_t result : results) {
       if (result != kNoBadTile) throw std::runtime_error("the GPU found a bad tile");
     }
-    for (size_t i = 0; i < members_.size(); ++i) {
-      std::vector<uint8_t> got(ImageBytes(member(i))), expected(got.size());
-      L3_CUDA_CHECK(cudaMemcpy(got.data(), output_.data() + OutputOffset(i), got.size(),
-                               cudaMemcpyDeviceToHost));
-      const ImageInfo& info = member(i).view.info;
-      std::vector<uint8_t> pixels = member(i).pixels;
-      StoreRect(info, make_plan_(info, expected.data()), {0, 0, info.width_px, info.height_px},
-                {pixels.data(), info.row_bytes()});
-      if (got != expected) throw std::runtime_error("the GPU's pixels differ from the CPU's");
-    }
+    std::vector<uint8_t> got(output_bytes_), expected(output_bytes_);
+    L3_CUDA_CHECK(cudaMemcpy(got.data(), output_.data(), got.size(), cudaMemcpyDeviceToHost));
+    const ImageInfo& info = image_.view.info;
+    std::vector<uint8_t> pixels = image_.pixels;
+    StoreRect(info, make_plan_(info, expected.data()), {0, 0, info.width_px, info.height_px},
+              {pixels.data(), info.row_bytes()});
+    if (got != expected) throw std::runtime_error("the GPU's pixels differ from the CPU's");
   }
 
  private:
-  // Members take turns: member 0, 1, ... 0, 1, ...
-  const BenchImage& member(size_t i) const { return *members_[i % members_.size()]; }
   // Of an output, which is packed.
-  size_t ImageBytes(const BenchImage& image) const {
-    const OutputPlan plan = make_plan_(image.view.info, nullptr);
+  static size_t PlanBytes(const OutputPlan& plan) {
     return size_t{plan.window.width_px} * plan.window.height_px * plan.channels *
-           l3::OutputBytes(plan.type);
+           OutputBytes(plan.type);
   }
-  size_t OutputOffset(size_t i) const {
-    size_t turn = 0;
-    size_t before = 0;
-    for (size_t m = 0; m < members_.size(); ++m) {
-      const size_t stride = CeilDiv(ImageBytes(*members_[m]), size_t{256}) * 256;
-      turn += stride;
-      if (m < i % members_.size()) before += stride;
-    }
-    return i / members_.size() * turn + before;
-  }
-  size_t OutputBytes() const { return OutputOffset(count_); }
 
-  Members members_;
-  size_t count_;
+  const BenchImage& image_;
+  size_t copies_;
   MakePlan make_plan_;
+  size_t output_bytes_;
+  size_t stride_;  // between outputs
   DeviceMemory output_;
   std::unique_ptr<DeviceMemory> device_;
   std::vector<TileBatch> launches_;
 };
 
-// Sorted microseconds.
-std::vector<double> TimeBatch(GpuTimer* timer, const Members& members, size_t copies, int repeat,
-                              MakePlan make_plan = WholeImagePlan) {
-  const Batch batch(members, copies, make_plan);
-  std::vector<double> times =
-      timer->Run(repeat, [&](cudaStream_t stream) { batch.Launch(stream); });
-  batch.Check();
-  return times;
-}
-
-// All images in one launch; `alone_us` is the sum of the medians of a launch each. Returns JSON.
-std::string TimeMixedBatch(GpuTimer* timer, const Members& members, size_t copies, int repeat,
-                           double alone_us) {
-  const std::vector<double> times = TimeBatch(timer, members, copies, repeat);
-  const double median_us = times[times.size() / 2];
-  uint64_t encoded_bytes = 0;
-  uint64_t pixel_bytes = 0;
-  for (const BenchImage* image : members) {
-    encoded_bytes += image->bytes.size() * copies;
-    pixel_bytes += image->pixels.size() * copies;
-  }
-  const auto rate = [&](double us) { return static_cast<double>(pixel_bytes) / us / 1e3; };
-  std::printf(
-      "%zu images, %zu copies each, in one launch: %.1f us, %.1f GB/s of pixels; "
-      "each in a launch of its own: %.1f us, %.1f GB/s\n",
-      members.size(), copies, median_us, rate(median_us), alone_us, rate(alone_us));
-  return "{\"images\": " + std::to_string(members.size()) +
-         ", \"copies\": " + std::to_string(copies) +
-         ", \"encoded_bytes\": " + std::to_string(encoded_bytes) +
-         ", \"pixel_bytes\": " + std::to_string(pixel_bytes) +
-         ", \"median_us\": " + std::to_string(median_us) +
-         ", \"min_us\": " + std::to_string(times.front()) +
-         ", \"pixel_gb_s\": " + std::to_string(rate(median_us)) +
-         ", \"alone_us\": " + std::to_string(alone_us) +
-         ", \"alone_gb_s\": " + std::to_string(rate(alone_us)) + "}";
-}
-
 void Run(const BenchOptions& options) {
   const std::vector<BenchImage> images = ReadBenchImages(options.files);
-  if (options.host_only) {
-    for (const BenchImage& image : images) {
-      std::printf("%s: %s\n", CodecName(image).c_str(), image.name.c_str());
-    }
-    return;
-  }
   BenchReport report(options.json, RequireGpu());
   GpuTimer timer;
   const double device_copy = DeviceCopyGigabytesPerSecond(&timer, options.repeat);
@@ -229,44 +166,27 @@ void Run(const BenchOptions& options) {
   report.Set("host_to_device_gb_s", std::to_string(upload));
   PrintHeading(report.gpu());
 
-  Members all;
-  std::map<size_t, std::vector<double>> medians;  // by batch
   for (const BenchImage& image : images) {
-    all.push_back(&image);
-    for (size_t batch : options.batches) {
-      report.Try(image.name + ", batch " + std::to_string(batch), [&] {
-        const std::vector<double> times = TimeBatch(&timer, {&image}, batch, options.repeat);
-        medians[batch].push_back(times[times.size() / 2]);
-        report.Add({CodecName(image), image.name, image.view.info, batch,
-                    image.bytes.size() * batch, times[times.size() / 2], times.front()});
-      });
-      if (image.view.info.channels != 3) continue;
-      const auto add = [&](const std::string& what, MakePlan make_plan) {
-        report.Try(image.name + ", " + what + ", batch " + std::to_string(batch), [&] {
-          const std::vector<double> times =
-              TimeBatch(&timer, {&image}, batch, options.repeat, make_plan);
-          ImageInfo info = image.view.info;
-          const Window window = make_plan(info, nullptr).window;
-          info.width_px = window.width_px;
-          info.height_px = window.height_px;
-          report.Add({CodecName(image) + ", " + what, image.name, info, batch,
-                      image.bytes.size() * batch, times[times.size() / 2], times.front()});
+    const auto time = [&](const std::string& what, MakePlan make_plan) {
+      ImageInfo info = image.view.info;
+      const Window window = make_plan(info, nullptr).window;
+      info.width_px = window.width_px;
+      info.height_px = window.height_px;
+      for (size_t copies : options.batches) {
+        report.Try(image.name + what + ", batch " + std::to_string(copies), [&] {
+          const Batch batch(image, copies, make_plan);
+          const double median_us =
+              timer.Run(options.repeat, [&](cudaStream_t stream) { batch.Launch(stream); });
+          batch.Check();
+          report.Add({CodecName(image) + what, image.name, info, copies,
+                      image.bytes.size() * copies, median_us});
         });
-      };
-      add("CHW float16", NormalizedPlan);
-      add("crop, CHW float16", NormalizedCropPlan);
-    }
-  }
-  std::string mixed;
-  for (size_t batch : options.batches) {
-    const std::vector<double>& alone = medians[batch];
-    if (images.size() == 1 || alone.size() != images.size()) continue;  // nothing to compare with
-    report.Try("mixed batch of " + std::to_string(batch) + " copies each", [&] {
-      const double alone_us = std::accumulate(alone.begin(), alone.end(), 0.0);
-      mixed += (mixed.empty() ? "" : ", ") +
-               TimeMixedBatch(&timer, all, batch, options.repeat, alone_us);
-      report.Set("mixed", "[" + mixed + "]");
-    });
+      }
+    };
+    time("", WholeImagePlan);
+    if (image.view.info.channels != 3) continue;
+    time(", CHW float16", NormalizedPlan);
+    time(", crop, CHW float16", NormalizedCropPlan);
   }
   report.RequireSound();
 }

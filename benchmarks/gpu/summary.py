@@ -23,8 +23,6 @@ import numpy as np
 from benchmarks.gpu.verdict import (
     NORMALIZED,
     Row,
-    Target,
-    Verdict,
     at_most_threads,
     compare,
     device_points,
@@ -35,10 +33,52 @@ from benchmarks.gpu.verdict import (
     pipeline_targets,
     ratio,
 )
-from benchmarks.report import markdown_table, print_table
+from benchmarks.report import cells, markdown_table, print_table
 
-DEVICE_RESIDENT = ("kernels", "nvcomp")
 USUAL_BATCH = 32
+TARGETS = {
+    "target": "{what}",
+    "on": "{where}",
+    "wanted": "{sign} {wanted:g} {unit}",
+    "measured": "{measured:.4g}",
+    "": "{outcome}",
+}
+PEERS = {
+    "peer": "{peer.codec}",
+    "on": "{peer.where}",
+    "ratio": "{peer.ratio:.2f}",
+    "GB/s of pixels": "{peer.gb_s:.2f}",
+    "L3": "{l3.codec}",
+    "its ratio": "{l3.ratio:.2f}",
+    "its GB/s": "{l3.gb_s:.2f}",
+    "times the peer": "{times:.2f}",
+    "L3 is": "{outcome}",
+}
+PIPELINES = {
+    "format": "{format}",
+    "threads": "{threads}",
+    "batch": "{batch}",
+    "images/s": "{images_per_s:.0f}",
+    "x PNG": "{times_png:.1f}",
+    "encoded GB/s": "{encoded_gb_s:.2f}",
+    "% of upload": "{upload_percent:.0f}",
+    "CPU cores": "{cpu_cores:.2f}",
+    "CPU s / GB of pixels": "{cpu_s_per_pixel_gb:.3f}",
+    "CPU s / encoded GB": "{cpu_s_per_encoded_gb:.3f}",
+    "GPU ms an image": "{gpu_ms_per_image:.3f}",
+}
+DEVICE = {
+    "codec": "{codec}",
+    "image": "{image}",
+    "batch": "{batch}",
+    "ratio": "{ratio:.2f}",
+    "GB/s of pixels": "{pixel_gb_s:.1f}",
+    "us": "{median_us:.1f}",
+    "% of memory bound": "{percent:.0f}",
+}
+THROUGH_DALI = "Files to batches in GPU memory, through DALI"
+TRAINING = "Training end to end: images/s beside a peer's, where that feeds the paper's share"
+GAIN_HEAD = ["model, peer", "% of ceiling", "paper", "at cores", "L3 rans", "L3 packed"]
 
 
 @dataclass(frozen=True)
@@ -69,26 +109,14 @@ def is_crop(row: Row) -> bool:
     return ", crop" in row["codec"]
 
 
-def device_table(rows: list[Row], ceilings: Ceilings) -> list[list[str]]:
+def device_lines(rows: list[Row], ceilings: Ceilings) -> list[list[str]]:
     """Rows for people, an image and a batch together, the fastest first."""
-    order = sorted(rows, key=lambda r: (image_name(r), r["batch"], -r["pixel_gb_s"]))
-    return [
-        [
-            str(row["codec"]),
-            image_name(row),
-            f"{row['batch']}",
-            "-" if is_crop(row) else f"{ratio(row):.2f}",
-            f"{row['pixel_gb_s']:.1f}",
-            f"{row['median_us']:.1f}",
-            "-"
-            if is_crop(row)
-            else f"{100 * row['pixel_gb_s'] / ceilings.memory_bound(ratio(row)):.0f}",
-        ]
-        for row in order
-    ]
-
-
-DEVICE_HEAD = ["codec", "image", "batch", "ratio", "GB/s of pixels", "us", "% of memory bound"]
+    shown = []
+    for row in sorted(rows, key=lambda r: (image_name(r), r["batch"], -r["pixel_gb_s"])):
+        dense = None if is_crop(row) else ratio(row)
+        percent = dense and 100 * row["pixel_gb_s"] / ceilings.memory_bound(dense)
+        shown.append({**row, "image": image_name(row), "ratio": dense, "percent": percent})
+    return cells(shown, DEVICE)
 
 
 def usual(rows: list[Row]) -> list[Row]:
@@ -99,84 +127,6 @@ def usual(rows: list[Row]) -> list[Row]:
     batches = {row["batch"] for row in of_image}
     batch = max((b for b in batches if b <= USUAL_BATCH), default=min(batches))
     return [row for row in of_image if row["batch"] == batch]
-
-
-def optional(number: float | None, digits: int) -> str:
-    """A number, or a dash where there is none."""
-    return "-" if number is None else f"{number:.{digits}f}"
-
-
-def pipeline_table(numbers: list[Row]) -> list[list[str]]:
-    """The formats at their most threads."""
-    return [
-        [
-            str(row["format"]),
-            f"{row['threads']}",
-            f"{row['batch']}",
-            f"{row['images_per_s']:.0f}",
-            f"{row['times_png']:.1f}",
-            f"{row['encoded_gb_s']:.2f}",
-            optional(row["upload_percent"], 0),
-            f"{row['cpu_cores']:.2f}",
-            f"{row['cpu_s_per_pixel_gb']:.3f}",
-            f"{row['cpu_s_per_encoded_gb']:.3f}",
-            optional(row["gpu_ms_per_image"], 3),
-        ]
-        for row in at_most_threads(numbers)
-    ]
-
-
-PIPELINE_HEAD = ["format", "threads", "batch", "images/s", "x PNG", "encoded GB/s"]
-PIPELINE_HEAD += ["% of upload", "CPU cores", "CPU s / GB of pixels", "CPU s / encoded GB"]
-PIPELINE_HEAD += ["GPU ms an image"]
-
-
-def target_table(targets: list[Target]) -> list[list[str]]:
-    """A line for each target, met or not."""
-    words = {True: "met", False: "NOT MET", None: "not measured"}
-    return [
-        [
-            f"{t.what}",
-            t.where or "-",
-            f"{t.sign} {t.wanted:g} {t.unit}",
-            "-" if t.measured is None else f"{t.measured:.4g}",
-            words[t.met],
-        ]
-        for t in targets
-    ]
-
-
-TARGET_HEAD = ["target", "on", "wanted", "measured", ""]
-
-
-def verdict_table(verdicts: list[Verdict]) -> list[list[str]]:
-    """A line for each peer."""
-    return [
-        [
-            v.peer.codec,
-            v.peer.where,
-            f"{v.peer.ratio:.2f}",
-            f"{v.peer.gb_s:.2f}",
-            v.l3.codec,
-            f"{v.l3.ratio:.2f}",
-            f"{v.l3.gb_s:.2f}",
-            f"{v.times:.2f}",
-            {"ahead": "ahead", "slower": "NOT ahead", "less dense": "NOT as dense"}[v.outcome],
-        ]
-        for v in verdicts
-    ]
-
-
-VERDICT_HEAD = ["peer", "on", "ratio", "GB/s of pixels", "L3", "ratio", "GB/s of pixels"]
-VERDICT_HEAD += ["times the peer", "L3 is"]
-
-
-def verdict_line(verdicts: list[Verdict]) -> str:
-    """In one sentence."""
-    ahead = sum(v.outcome == "ahead" for v in verdicts)
-    return (
-        f"L3 is ahead of {ahead} of {len(verdicts)} rows of peers: as dense or denser, and faster."
-    )
 
 
 def draw(rows: list[Row], ceilings: Ceilings, title: str, path: Path) -> None:
@@ -215,20 +165,17 @@ def draw(rows: list[Row], ceilings: Ceilings, title: str, path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def kernels_page(
-    folder: Path, rows: list[Row], mixed: list[Row], ceilings: Ceilings, host: dict[str, str]
-) -> None:
+def kernels_page(folder: Path, kernels: Row, peers: list[Row], host: dict[str, str]) -> None:
     """Writes kernels.md and kernels.png, and prints the usual batch."""
+    ceilings = Ceilings(kernels["device_copy_gb_s"], kernels["host_to_device_gb_s"])
+    rows = kernels["rows"] + peers
     text = (
         f"# Decoding in GPU memory\n\n{host['gpu']}, driver {host['driver']}, {host['date']}. "
         f"Device copy {ceilings.device_copy:.0f} GB/s (bytes counted once), host-to-device "
         f"copy from pinned memory {ceilings.host_to_device:.1f} GB/s. Medians of launches, "
         f"caches filled with other data before each.\n\n"
     )
-    text += markdown_table(DEVICE_HEAD, device_table(rows, ceilings))
-    if mixed:
-        text += "\nAll images of L3, of both modes, in one launch, and in a launch each:\n\n"
-        text += markdown_table(MIXED_HEAD, mixed_table(mixed))
+    text += markdown_table(list(DEVICE), device_lines(rows, ceilings))
     (folder / "kernels.md").write_text(text)
     chosen = usual(rows)
     title = f"{image_name(chosen[0])}, batch {chosen[0]['batch']}"
@@ -236,74 +183,7 @@ def kernels_page(
         print("no plot of the kernels: Python lacks matplotlib")
     else:
         draw(chosen, ceilings, f"{host['gpu']}, {title}", folder / "kernels.png")
-    print_table(f"In GPU memory: {title}", DEVICE_HEAD, device_table(chosen, ceilings))
-    if mixed:
-        print_table("All images in one launch", MIXED_HEAD, mixed_table(mixed))
-
-
-def mixed_table(mixed: list[Row]) -> list[list[str]]:
-    """A line for each number of copies."""
-    return [
-        [
-            f"{row['images']}",
-            f"{row['copies']}",
-            f"{row['median_us']:.1f}",
-            f"{row['pixel_gb_s']:.1f}",
-            f"{row['alone_us']:.1f}",
-            f"{row['alone_gb_s']:.1f}",
-        ]
-        for row in mixed
-    ]
-
-
-MIXED_HEAD = ["images", "copies each", "us", "GB/s of pixels", "a launch each, us", "GB/s"]
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What the results come to."""
-
-    host: dict[str, str]
-    targets: list[Target]
-    verdicts: list[Verdict]
-    pipelines: list[Row]
-    mixed: list[Row]
-    gains: list[list[str]]  # of training end to end, as training.py writes them
-    gaps: list[str]  # what was not measured
-
-    def about(self) -> str:
-        """The machine."""
-        return f"{self.host['gpu']}, driver {self.host['driver']}, {self.host['date']}."
-
-    def page(self) -> str:
-        """All of it, the pipelines at their most threads."""
-        text = f"# L3 on a GPU\n\n{self.about()}\n\n## Targets\n\n"
-        text += markdown_table(TARGET_HEAD, target_table(self.targets))
-        text += f"\n## Peers\n\n{verdict_line(self.verdicts)}\n\n"
-        text += markdown_table(VERDICT_HEAD, verdict_table(self.verdicts))
-        text += f"\n## {PIPELINES}\n\n"
-        text += markdown_table(PIPELINE_HEAD, pipeline_table(self.pipelines))
-        if self.gains:
-            text += f"\n## {TRAINING}\n\n" + markdown_table(GAIN_HEAD, self.gains)
-        if self.gaps:
-            text += "\n## Not measured\n\n" + "".join(f"* {gap}\n" for gap in self.gaps)
-        return text
-
-    def show(self) -> None:
-        """Prints it in short: of the peers those that L3 is not ahead of."""
-        behind = [verdict for verdict in self.verdicts if verdict.outcome != "ahead"]
-        print_table(PIPELINES, PIPELINE_HEAD, pipeline_table(self.pipelines))
-        print_table(TRAINING, GAIN_HEAD, self.gains)
-        print_table(f"Targets: {self.about()}", TARGET_HEAD, target_table(self.targets))
-        line = verdict_line(self.verdicts) + (" Not of:" if behind else "")
-        print_table(line, VERDICT_HEAD, verdict_table(behind))
-        for gap in self.gaps:
-            print(f"not measured: {gap}")
-
-
-TRAINING = "Training end to end: images/s beside a peer's, where that feeds the paper's share"
-GAIN_HEAD = ["model, peer", "% of ceiling", "paper", "at cores", "L3 rans", "L3 packed"]
-PIPELINES = "Files to batches in GPU memory, through DALI"
+    print_table(f"In GPU memory: {title}", list(DEVICE), device_lines(chosen, ceilings))
 
 
 def find_gaps(measured: dict[str, dict[str, Any]]) -> list[str]:
@@ -317,41 +197,53 @@ def find_gaps(measured: dict[str, dict[str, Any]]) -> list[str]:
     return gaps
 
 
-def summarise(folder: Path) -> Summary | None:
-    """Writes pages and plot, and prints the short tables; None if nothing was measured."""
+def summarise(folder: Path) -> None:
+    """Writes pages and plot, and prints the short tables: of the peers those ahead of L3."""
     measured = {
-        name: read(folder, name) for name in (*DEVICE_RESIDENT, "pipeline_mixed", "training")
+        name: read(folder, name) for name in ("kernels", "nvcomp", "pipeline_mixed", "training")
     }
     if not any(content["rows"] for content in measured.values()):
-        return None
+        print("nothing was measured")
+        return
     host = json.loads((folder / "host.json").read_text())
-    kernels = measured["kernels"]
-    peers = [row for name in DEVICE_RESIDENT[1:] for row in measured[name]["rows"]]
+    kernels, peers = measured["kernels"], measured["nvcomp"]["rows"]
     upload = kernels.get("host_to_device_gb_s")
-    whole_images = [
-        row
-        for row in measured["pipeline_mixed"]["rows"]
-        if row.get("task", "whole images") == "whole images"
-    ]
+    whole_images = [r for r in measured["pipeline_mixed"]["rows"] if r["task"] == "whole images"]
     pipelines = [pipeline_numbers(row, upload) for row in whole_images]
     as_stored = [row for row in kernels["rows"] if NORMALIZED not in row["codec"]]
     verdicts = compare(device_points(peers), device_points(as_stored))
     verdicts += compare(*pipeline_points(pipelines))
-    summary = Summary(
-        host=host,
-        targets=kernel_targets(kernels["rows"]) + pipeline_targets(pipelines),
-        verdicts=verdicts,
-        pipelines=pipelines,
-        mixed=kernels.get("mixed", []),
-        gains=measured["training"].get("gains", []),
-        gaps=find_gaps(measured),
-    )
-    (folder / "summary.md").write_text(summary.page())
+    ahead = [verdict for verdict in verdicts if verdict.outcome == "ahead"]
+    targets = kernel_targets(kernels["rows"]) + pipeline_targets(pipelines)
+    gains = measured["training"].get("gains", [])
+    gaps = find_gaps(measured)
+
     if kernels["rows"]:
-        ceilings = Ceilings(kernels["device_copy_gb_s"], kernels["host_to_device_gb_s"])
-        kernels_page(folder, kernels["rows"] + peers, summary.mixed, ceilings, host)
-    summary.show()
-    return summary
+        kernels_page(folder, kernels, peers, host)
+    about = f"{host['gpu']}, driver {host['driver']}, {host['date']}."
+    target_lines = cells([{**vars(t), "outcome": t.outcome} for t in targets], TARGETS)
+    verdict_lines = cells([{**vars(v), "times": v.times} for v in verdicts], PEERS)
+    behind = [line for line in verdict_lines if line[-1] != "ahead"]
+    in_short = f"L3 is ahead of {len(ahead)} of {len(verdicts)} rows of peers: as dense or denser,"
+    in_short += " and faster."
+    pipeline_lines = cells(at_most_threads(pipelines), PIPELINES)
+
+    text = f"# L3 on a GPU\n\n{about}\n"
+    text += f"\n## Targets\n\n{markdown_table(list(TARGETS), target_lines)}"
+    text += f"\n## Peers\n\n{in_short}\n\n{markdown_table(list(PEERS), verdict_lines)}"
+    text += f"\n## {THROUGH_DALI}\n\n{markdown_table(list(PIPELINES), pipeline_lines)}"
+    if gains:
+        text += f"\n## {TRAINING}\n\n{markdown_table(GAIN_HEAD, gains)}"
+    if gaps:
+        text += "\n## Not measured\n\n" + "".join(f"* {gap}\n" for gap in gaps)
+    (folder / "summary.md").write_text(text)
+
+    print_table(THROUGH_DALI, list(PIPELINES), pipeline_lines)
+    print_table(TRAINING, GAIN_HEAD, gains)
+    print_table(f"Targets: {about}", list(TARGETS), target_lines)
+    print_table(in_short + (" Not of:" if behind else ""), list(PEERS), behind)
+    for gap in gaps:
+        print(f"not measured: {gap}")
 
 
 def main() -> None:
@@ -359,8 +251,7 @@ def main() -> None:
     assert __doc__
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    if summarise(parser.parse_args().folder) is None:
-        print("nothing was measured")
+    summarise(parser.parse_args().folder)
 
 
 if __name__ == "__main__":
