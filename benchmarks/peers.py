@@ -75,6 +75,11 @@ PNG = Codec(
     lambda image: imagecodecs.png_encode(image, level=6),
     imagecodecs.png_decode,
 )
+HTJ2K = Codec(
+    "HTJ2K",
+    lambda image: imagecodecs.htj2k_encode(image, reversible=True),
+    lambda data: imagecodecs.htj2k_decode(data),  # which that for Python 3.10 has not
+)
 PEERS = (
     PNG,
     Codec(
@@ -84,11 +89,7 @@ PEERS = (
     ),
     Codec("QOI", imagecodecs.qoi_encode, imagecodecs.qoi_decode),
     Codec("JPEG-LS", imagecodecs.jpegls_encode, imagecodecs.jpegls_decode),
-    Codec(
-        "HTJ2K",
-        lambda image: imagecodecs.htj2k_encode(image, reversible=True),
-        lambda data: imagecodecs.htj2k_decode(data),  # which that for Python 3.10 has not
-    ),
+    HTJ2K,
     _jpegxl(1),
     _jpegxl(3),
     _jpegxl(7),
