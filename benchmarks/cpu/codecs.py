@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.cpu.case import Result, in_turns
-from benchmarks.peers import CODECS, L3, L3_CODINGS, PNG, SETS, Codec, Image, encode_exactly, images
+from benchmarks.peers import CODECS, L3, PNG, SETS, Codec, Image, encode_exactly, images
 from benchmarks.report import RESULTS, markdown_table, table
 from rich.progress import track
 
@@ -84,8 +84,7 @@ SLOW_S = 0.5  # a call that takes longer is not repeated
 def speed(data: Path, sets: Sequence[str] = SPEED_SETS, rounds: int = 5) -> Result:
     """One core: speed of encoding and decoding, as a ratio to libpng's decode.
 
-    Codecs take turns; each one's median on each image counts. MB are 10^6 bytes of pixels. At
-    the end, what a second core adds to decoding and encoding the largest image of photo/large.
+    Codecs take turns; each one's median on each image counts. MB are 10^6 bytes of pixels.
     """
     results: dict[str, Any] = {}
     text = ""
@@ -104,9 +103,6 @@ def speed(data: Path, sets: Sequence[str] = SPEED_SETS, rounds: int = 5) -> Resu
             for codec, total in totals.items()
         }
         text += f"\n## {name}\n\n" + table("codec", rows, columns)
-    scaling = results["two cores"] = two_cores(data, 5 * rounds)
-    text += "\n## Two cores: speed over one core's\n\n"
-    text += table("mode", scaling, {way: f"{{{way}:.2f}}x" for way in ("decode", "encode")})
     draw = functools.partial(draw_speed, results[sets[0]], sets[0])
     return Result(text, results, draw)
 
@@ -131,26 +127,6 @@ def speed_of_set(data: Path, name: str, rounds: int) -> Totals:
             for way in ("encode", "decode"):
                 total[way] += float(np.median(spent[f"{way} {codec_name}"]))
     return totals
-
-
-def two_cores(data: Path, rounds: int) -> Totals:
-    """By mode, the speed on two threads over that on one, best calls by the clock.
-
-    On a shared machine it takes a priority above other threads', as that of `chrt -f 10`: a
-    thread that waits for a core takes as long as the call.
-    """
-    image = max((image for _, image in images(data, "photo/large")), key=lambda i: i.size)
-    scaling: Totals = {}
-    for mode, codec in zip(L3_CODINGS, L3, strict=True):
-        encoded = codec.encode(image)
-        calls: dict[str, Callable[[], object]] = {}
-        for threads in (1, 2):
-            calls[f"decode {threads}"] = functools.partial(l3dali.decode, encoded, threads=threads)
-            encode = functools.partial(l3dali.encode, image, coding=mode, threads=threads)
-            calls[f"encode {threads}"] = encode
-        best = {k: v.min() for k, v in in_turns(calls, rounds, time.perf_counter).items()}
-        scaling[mode] = {way: best[f"{way} 1"] / best[f"{way} 2"] for way in ("decode", "encode")}
-    return scaling
 
 
 def draw_speed(totals: Totals, name: str, path: Path) -> None:

@@ -43,12 +43,19 @@ def write_files(data: Path | None, out: Path) -> dict[str, list[str]]:
     return files
 
 
-def pipeline(files: list[str], graph: Graph, threads: int = 1) -> Any:
-    """What the graph makes of the encoded files."""
-    pipe = dali.Pipeline(BATCH, threads, None, prefetch_queue_depth=1, seed=1)
+def pipeline(
+    files: list[str],
+    graph: Graph,
+    threads: int = 1,
+    read: Callable[..., Any] | None = None,
+    batch: int = BATCH,
+    depth: int = 1,
+    **options: Any,
+) -> Any:
+    """What the graph makes of the encoded files, warmed up; `options` are those of the reader."""
+    pipe = dali.Pipeline(batch, threads, None, prefetch_queue_depth=depth, seed=1)
     with pipe:
-        encoded, _ = fn.readers.file(files=files)
-        outputs = graph(encoded)
+        outputs = graph((read or fn.readers.file)(files=files, **options)[0])
         pipe.set_outputs(*(outputs if isinstance(outputs, list) else [outputs]))
     for _ in range(WARM_UP):
         pipe.run()

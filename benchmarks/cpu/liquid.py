@@ -105,7 +105,6 @@ EVERY = tuple(REGIMES)
 
 def liquid(
     data: Path | None = None,
-    folder: Path | None = None,
     images: int = 128,
     rounds: int = 5,
     seconds: float = 0.8,
@@ -142,7 +141,7 @@ def liquid(
     chosen = [REGIMES[name] for name in regimes]
     path = out / "liquid.json"
     known = json.loads(path.read_text())["regimes"] if add and path.exists() else {}
-    with tempfile.TemporaryDirectory(prefix="l3-", dir=folder) as parent:
+    with tempfile.TemporaryDirectory(prefix="l3-") as parent:
         for name in dict.fromkeys(regime.set for regime in chosen):
             mine = [regime for regime in chosen if regime.set == name]
             pictures = make_set(name, data, images, Path(parent))

@@ -82,9 +82,7 @@ class Way:
     name: str
     suffix: str
     encode: Callable[[Image], bytes]
-    decode: Decode
-    load: Callable[[Source, Decode], Any]
-    crops: bool = False  # measured too
+    load: Callable[[Source], Any]
 
 
 @dataclass(frozen=True)
@@ -131,16 +129,15 @@ class Files(Dataset[torch.Tensor]):  # type: ignore[misc]  # PyTorch is not wher
         return self.decode(self.paths[i].read_bytes(), self.windows[i])
 
 
-def of_files(source: Source, decode: Decode) -> Any:
+def of_files(decode: Decode) -> Callable[[Source], Any]:
     """PyTorch's `DataLoader`."""
-    return source.loader(Files(source.write(), source.windows, decode))
+    return lambda source: source.loader(Files(source.write(), source.windows, decode))
 
 
 class Threads:
     """Batches of L3 files, decoded here by as many threads as others have workers."""
 
-    def __init__(self, source: Source, decode: Decode) -> None:
-        del decode
+    def __init__(self, source: Source) -> None:
         self.source, self.paths = source, source.write()
 
     def __iter__(self) -> Iterator[list[torch.Tensor] | torch.Tensor]:
@@ -155,27 +152,25 @@ class Threads:
             )
 
 
-def ways() -> list[Way]:
-    """What is measured; `FIRST` comes first."""
-    l3 = [(f"L3 {mode}", l3_encoder(mode)) for mode in L3_CODINGS]
-    return [
-        Way(FIRST, "png", PNG.encode, by_torchvision, of_files, crops=True),
-        Way("PNG, Pillow", "png", PNG.encode, by_pillow, of_files, crops=True),
-        Way(
-            "JPEG 95 (lossy), torchvision",
-            "jpg",
-            lambda image: bytes(imagecodecs.jpeg8_encode(image, level=95)),
-            by_torchvision,
-            of_files,
-            crops=True,
-        ),
-        *(Way(f"{n}, l3dali.torch", "l3", e, by_l3, of_files, crops=True) for n, e in l3),
-        *(
-            Way(f"{n}, decode_batch, no workers", "l3", e, by_l3, Threads, crops=True)
-            for n, e in l3
-        ),
-        *(Way(f"{n}, Pillow", "l3", e, by_pillow, of_files, crops=True) for n, e in l3),
-    ]
+def jpeg_95(image: Image) -> bytes:
+    """Lossy."""
+    return bytes(imagecodecs.jpeg8_encode(image, level=95))
+
+
+WAYS = (
+    Way(FIRST, "png", PNG.encode, of_files(by_torchvision)),
+    Way("PNG, Pillow", "png", PNG.encode, of_files(by_pillow)),
+    Way("JPEG 95 (lossy), torchvision", "jpg", jpeg_95, of_files(by_torchvision)),
+    *(
+        Way(f"L3 {mode}, {name}", "l3", l3_encoder(mode), load)
+        for name, load in (
+            ("l3dali.torch", of_files(by_l3)),
+            ("decode_batch, no workers", Threads),
+            ("Pillow", of_files(by_pillow)),
+        )
+        for mode in L3_CODINGS
+    ),
+)
 
 
 def cpu_seconds() -> float:
@@ -238,26 +233,25 @@ def measure(
     pictures: list[Image], crops: bool, count: int, rounds: int, batch: int, workers: int
 ) -> dict[str, dict[str, Any]]:
     """All ways of a task in turns: medians, and ratios of the same round to the first way's."""
-    chosen = [way for way in ways() if way.crops or not crops]
     windows = draw_windows(pictures, SIDE if crops else 0)
-    turns: dict[str, list[Turn]] = {way.name: [] for way in chosen}
-    encoded = {way.name: [way.encode(image) for image in pictures] for way in chosen}
+    turns: dict[str, list[Turn]] = {way.name: [] for way in WAYS}
+    encoded = {way.name: [way.encode(image) for image in pictures] for way in WAYS}
 
     def use(way: Way, count: int, run: Callable[[Any], Returned]) -> Returned:
         files = list(itertools.islice(itertools.cycle(encoded[way.name]), count))
         places = list(itertools.islice(itertools.cycle(windows), count))
         with tempfile.TemporaryDirectory() as folder:
             source = Source(way.suffix, files, places, Path(folder), batch, workers)
-            result = run(way.load(source, way.decode))
+            result = run(way.load(source))
             gc.collect()  # ends the workers
         return result
 
-    for way in chosen:
+    for way in WAYS:
         if "lossy" not in way.name and use(way, len(pictures), contents) != wanted(
             pictures, windows
         ):
             raise SystemExit(f"{way.name} does not give back the pixels")
-    for _, way in track(list(itertools.product(range(rounds), chosen)), "turns"):
+    for _, way in track(list(itertools.product(range(rounds), WAYS)), "turns"):
         turns[way.name].append(use(way, count, take_turn))
     spent = {name: [turn.cpu_ms for turn in of_way] for name, of_way in turns.items()}
     rates = {name: [turn.images_per_s for turn in of_way] for name, of_way in turns.items()}

@@ -13,27 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import nvidia.dali as dali
 from benchmarks.cpu.case import Result, in_turns, interval, keep_memory, median_ratio
+from benchmarks.cpu.dali_windows import Graph, pipeline, source
 from benchmarks.peers import large_images
 from benchmarks.report import table
 from nvidia.dali import fn, types
 from rich.progress import track
 
 import l3dali
-import l3dali.plugin
 from l3dali._native import DecodeBatch
 
 BATCH = 32
 WINDOW = 512
 COPIES = 16  # of each file, so that a processor's cache does not hold all
-WARM_UP = 2  # batches
 READ_AHEAD_S = 0.05  # for what a pipeline has begun when its turn ends
 
 LAZY = {"lazy": True}
 
 Options = dict[str, bool]
-Graph = Callable[[Any], Any]  # from encoded files to outputs
 
 
 def write_files(
@@ -59,18 +56,11 @@ def small_images(height: int, width: int) -> Iterator[Any]:
         yield (wave + rng.integers(0, 8, wave.shape)).astype(np.uint8)
 
 
-def pipeline(paths: list[str], options: Options | None, graph: Graph, threads: int) -> Any:
+def shuffled(paths: list[str], options: Options | None, graph: Graph, threads: int) -> Any:
     """Behind DALI's reader if `options` is None, else behind ours with these options."""
-    pipe = dali.Pipeline(BATCH, threads, None, seed=1)
-    with pipe:
-        reader = fn.readers.file if options is None else fn.l3.readers.file
-        extra = options or {}
-        encoded = reader(files=paths, random_shuffle=True, initial_fill=64, seed=2, **extra)[0]
-        outputs = graph(encoded)
-        pipe.set_outputs(*(outputs if isinstance(outputs, list) else [outputs]))
-    for _ in range(WARM_UP):
-        pipe.run()
-    return pipe
+    read = fn.readers.file if options is None else fn.l3.readers.file
+    order = {"random_shuffle": True, "initial_fill": 64, "seed": 2}
+    return pipeline(paths, graph, threads, read, BATCH, depth=2, **order, **(options or {}))
 
 
 def read_tiles(paths: list[str], threads: int) -> Callable[[], object]:
@@ -109,7 +99,7 @@ def compare(
             run = read_tiles(paths, threads)
         else:
             is_ours = name == "l3"
-            run = pipeline(paths, options if is_ours else None, graph or same, threads).run
+            run = shuffled(paths, options if is_ours else None, graph or source, threads).run
 
         def turn() -> None:
             if is_cold:
@@ -151,7 +141,7 @@ def bytes_share(paths: list[str]) -> float:
     def crop(handle: Any) -> Any:
         return fn.l3.decode_random_crop(handle, random_area=(0.125, 0.125))
 
-    pipe = pipeline(paths, LAZY, crop, 2)
+    pipe = shuffled(paths, LAZY, crop, 2)
 
     def asked() -> int:
         lines = Path("/proc/self/io").read_text().splitlines()
@@ -173,11 +163,6 @@ def crop(encoded: Any) -> Any:
         encoded, crop=(WINDOW, WINDOW), crop_pos_x=x, crop_pos_y=y,
         mean=[120.0] * 3, std=[60.0] * 3, dtype=types.FLOAT16, output_layout="CHW",
     )  # fmt: skip
-
-
-def same(encoded: Any) -> Any:
-    """The files as they are."""
-    return encoded
 
 
 def reader(
@@ -212,7 +197,7 @@ def reader(
             results[row] = compare(paths, options, graph, rounds, threads, is_cold=cold)
 
         for coding, paths in large.items():
-            add(f"{coding}: whole files, reading alone", paths, {}, same)
+            add(f"{coding}: whole files, reading alone", paths, {}, source)
             add(f"{coding}: tiles of crops, reading alone", paths, {}, None)
             add(f"{coding}: lazy, crops", paths, LAZY, crop)
             add(f"{coding}: lazy, whole images", paths, LAZY, fn.l3.decode)
@@ -220,7 +205,7 @@ def reader(
         add(row, on_disk, LAZY, crop, cold=True)
         add(f"{row}, use_o_direct", on_disk, LAZY | {"use_o_direct": True}, crop, cold=True)
         for (height, width), paths in small.items():
-            add(f"{width} x {height}: whole files, reading alone", paths, {}, same)
+            add(f"{width} x {height}: whole files, reading alone", paths, {}, source)
             add(f"{width} x {height}: lazy, whole images", paths, LAZY, fn.l3.decode)
         shares = {coding: bytes_share(paths) for coding, paths in large.items()}
     columns = {

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-import shutil
 import statistics
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -19,19 +17,11 @@ except ModuleNotFoundError:
 KERNEL_MODULE = Path("/proc/driver/nvidia/version")
 
 
-def _ask_nvidia_smi() -> tuple[str, str] | None:
-    if shutil.which("nvidia-smi") is None:
-        return None
-    query = ["nvidia-smi", "--id=0", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    answer = subprocess.run(query, capture_output=True, text=True, check=False)
-    if answer.returncode != 0 or ", " not in answer.stdout:
-        return None
-    name, driver = answer.stdout.strip().rsplit(", ", 1)
-    return name, driver
+def describe_gpu() -> tuple[str, str] | None:
+    """Name and driver version of the first GPU, None without one.
 
-
-def _ask_cuda() -> tuple[str, str] | None:
-    """Name, and the CUDA release that the driver is for."""
+    A container may hide the driver's version: then it is the CUDA release that the driver is for.
+    """
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -44,23 +34,10 @@ def _ask_cuda() -> tuple[str, str] | None:
         or cuda.cuDriverGetVersion(ctypes.byref(version)) != 0
     ):
         return None
-    return name.value.decode(), f"for CUDA {version.value // 1000}.{version.value % 1000 // 10}"
-
-
-def _kernel_module_version() -> str | None:
-    """Of the driver, where the kernel tells it; containers may hide it."""
     text = KERNEL_MODULE.read_text() if KERNEL_MODULE.exists() else ""
-    found = re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", text)
-    return found and found[0]
-
-
-def describe_gpu() -> tuple[str, str] | None:
-    """Name and driver version of the first GPU, None without one; with or without nvidia-smi."""
-    if (answer := _ask_nvidia_smi()) is not None:
-        return answer
-    if (answer := _ask_cuda()) is None:
-        return None
-    return answer[0], _kernel_module_version() or answer[1]
+    driver = re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", text)
+    release = f"for CUDA {version.value // 1000}.{version.value % 1000 // 10}"
+    return name.value.decode(), driver[0] if driver else release
 
 
 class GpuUse:

@@ -49,14 +49,21 @@ from benchmarks.gpu.images import PIPELINE_SET, cut, noisy_gradient
 from benchmarks.gpu.summary import GAIN_HEAD, TRAINING
 from benchmarks.peers import PNG, Image, images, machine
 from benchmarks.pipeline import MEAN, STD, Format, first_line, formats, positive, rounded
-from benchmarks.report import RESULTS, code_commit, made, markdown_table, print_table, save_results
+from benchmarks.report import (
+    RESULTS,
+    cells,
+    code_commit,
+    made,
+    markdown_table,
+    print_table,
+    save_results,
+)
 from nvidia.dali import fn, types
 from rich.progress import track
 
 SYNTHETIC = "resident batch"
 WEBP = "WebP lossless"
 MARGIN = 64  # pixels that a photograph is mirrored beyond its edges at least, for other cuts
-ENOUGH = 0.95  # of the ceiling
 # Shares of the ceiling at which the paper's peers stood: L3 reached all of it.
 PAPER = {PNG.name: 1 / 1.71, "JPEG 95": 1 / 1.77, WEBP: 1 / 2.87}
 PACE = 0.5  # of the ceiling, for the steps that are timed alone
@@ -270,8 +277,7 @@ class Cell:
 
     model: str
     cores: int
-    inputs: list[str]
-    folders: list[str]  # of their files; the resident batch has none
+    inputs: dict[str, str]  # and the folders of their files; the resident batch has none
     size: list[int]  # of a batch: N, 3, H, W
     ceiling: float | None  # images/s; None before the resident batch has been measured
     device: str
@@ -338,7 +344,7 @@ def run_cell(cell: Cell) -> None:
     training = Training(model, cell.device)
     known = {fmt.name: fmt for fmt in input_formats("mixed" if cell.device == "cuda" else "cpu")}
     ceiling = cell.ceiling
-    for name, folder in zip(cell.inputs, cell.folders, strict=True):
+    for name, folder in cell.inputs.items():
         if time.time() + cell.warm_s + cell.seconds + cell.paced_s > cell.deadline:
             return
         print(json.dumps({"begins": name}), flush=True)
@@ -369,7 +375,7 @@ def measure(cell: Cell) -> Iterator[dict[str, Any]]:
         command = [sys.executable, "-m", __spec__.name, "--cell", json.dumps(asdict(cell))]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
-        begun = cell.inputs[0]
+        begun = next(iter(cell.inputs))
         for line in process.stdout:
             numbers = json.loads(line) if line.startswith("{") else {}
             begun = numbers.get("begins", begun)
@@ -378,8 +384,8 @@ def measure(cell: Cell) -> Iterator[dict[str, Any]]:
         if process.wait() == 0:
             return
         yield {"input": begun, "error": f"the process ended with {process.returncode}"}
-        rest = cell.inputs.index(begun) + 1
-        cell = replace(cell, inputs=cell.inputs[rest:], folders=cell.folders[rest:])
+        rest = list(cell.inputs).index(begun) + 1
+        cell = replace(cell, inputs=dict(list(cell.inputs.items())[rest:]))
 
 
 def ceilings(rows: Sequence[Row]) -> dict[str, float]:
@@ -394,32 +400,16 @@ def ceilings(rows: Sequence[Row]) -> dict[str, float]:
 def shares(rows: Sequence[Row], model: str, name: str) -> dict[int, float]:
     """Share of the ceiling that an input reaches, by cores."""
     ceiling = ceilings(rows).get(model, math.inf)
-    of_input = (row for row in rows if (row.model, row.input) == (model, name))
-    return {row.cores: row.images_per_s / ceiling for row in sorted(of_input, key=by_cores)}
-
-
-def by_cores(row: Row) -> int:
-    """To sort by."""
-    return row.cores
-
-
-def fewest_cores(curve: dict[int, float]) -> int | None:
-    """Cores from which on an input feeds nearly all of the ceiling; None if none do."""
-    return min((cores for cores, share in curve.items() if share >= ENOUGH), default=None)
-
-
-def crossing(curve: dict[int, float], share: float) -> float | None:
-    """Cores at which a curve passes a share, between two that were measured; else None."""
-    for (fewer, low), (more, high) in itertools.pairwise(sorted(curve.items())):
-        if low <= share <= high:
-            return fewer + (more - fewer) * (share - low) / (high - low or 1)
-    return None
+    of_input = [row for row in rows if (row.model, row.input) == (model, name)]
+    return dict(sorted((row.cores, row.images_per_s / ceiling) for row in of_input))
 
 
 def gain(peer: dict[int, float], l3: dict[int, float], share: float) -> tuple[float, float] | None:
     """Cores at which the peer feeds this share, and how many times as much L3 feeds there."""
-    cores = crossing(peer, share)
-    if cores is None or not l3 or not min(l3) <= cores <= max(l3):
+    if not min(peer.values()) <= share <= max(peer.values()):
+        return None
+    cores = float(np.interp(share, np.maximum.accumulate(list(peer.values())), list(peer)))
+    if not l3 or not min(l3) <= cores <= max(l3):
         return None
     return cores, float(np.interp(cores, list(l3), list(l3.values()))) / share
 
@@ -440,51 +430,42 @@ def gain_rows(rows: Sequence[Row]) -> list[list[str]]:
     return table
 
 
-def row_table(rows: Sequence[Row]) -> list[list[str]]:
+COLUMNS = {
+    "model, input": "{model}, {input}",
+    "cores": "{cores}",
+    "images/s": "{rate}",
+    "% of ceiling": "{percent:.0f}",
+    "step, times resident": "{step:.3f}",
+    "core-s per 1,000 images": "{cpu}",
+    "PCIe MB an image": "{pcie_mb_per_image:.2f}",
+    "file MB": "{file_mb:.2f}",
+}
+
+
+def row_lines(rows: Sequence[Row]) -> list[list[str]]:
     """All rows for people."""
     resident = {(r.model, r.cores): r.step_ms for r in rows if r.input == SYNTHETIC}
-    table = []
+    shown = []
     for row in rows:
         alone = resident.get((row.model, row.cores))
         ceiling = ceilings(rows).get(row.model)
-        table.append(
-            [
-                f"{row.model}, {row.input}",
-                f"{row.cores}",
-                rounded(row.images_per_s),
-                f"{100 * row.images_per_s / ceiling:.0f}" if ceiling else "-",
-                f"{row.step_ms / alone:.3f}" if alone and row.step_ms else "-",
-                rounded(row.cpu_s_per_1000),
-                "-" if row.pcie_mb_per_image is None else f"{row.pcie_mb_per_image:.2f}",
-                f"{row.encoded_bytes / 1e6:.2f}" if row.encoded_bytes else "-",
-            ]
+        shown.append(
+            {
+                **vars(row),
+                "rate": rounded(row.images_per_s),
+                "percent": ceiling and 100 * row.images_per_s / ceiling,
+                "step": row.step_ms / alone if alone and row.step_ms else None,
+                "cpu": rounded(row.cpu_s_per_1000),
+                "file_mb": row.encoded_bytes / 1e6 or None,
+            }
         )
-    return table
-
-
-ROW_HEAD = ["model, input", "cores", "images/s", "% of ceiling", "step, times resident"]
-ROW_HEAD += ["core-s per 1,000 images", "PCIe MB an image", "file MB"]
-
-
-def cores_table(rows: Sequence[Row]) -> list[list[str]]:
-    """A line for each model and input: the fewest cores that feed nearly all of the ceiling."""
-    table = []
-    for model, name in dict.fromkeys((row.model, row.input) for row in rows):
-        curve = shares(rows, model, name)
-        if name != SYNTHETIC and curve:
-            cores = fewest_cores(curve)
-            table.append(
-                [f"{model}, {name}", f"more than {max(curve)}" if not cores else f"{cores}"]
-            )
-    return table
+    return cells(shown, COLUMNS)
 
 
 def page(rows: Sequence[Row]) -> str:
     """The tables."""
     text = "\n## At the paper's points\n\n" + markdown_table(GAIN_HEAD, gain_rows(rows))
-    text += f"\n## Fewest cores for {100 * ENOUGH:.0f} % of the ceiling\n\n"
-    text += markdown_table(["model, input", "cores"], cores_table(rows))
-    return text + "\n## All measurements\n\n" + markdown_table(ROW_HEAD, row_table(rows))
+    return text + "\n## All measurements\n\n" + markdown_table(list(COLUMNS), row_lines(rows))
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -580,8 +561,7 @@ class Run:
         cell = Cell(
             model=model.name,
             cores=cores,
-            inputs=list(folders),
-            folders=[str(folder) for folder in folders.values()],
+            inputs={name: str(folder) for name, folder in folders.items()},
             size=[batch, 3, height, width],
             ceiling=ceilings(self.rows).get(model.name),
             device=self._args.device,
