@@ -113,9 +113,9 @@ count.)code",
 does not fit the arguments: ``"raise"`` ends the pipeline with an error that names the source; ``"zero"``
 fills the sample with zeros and logs its name.
 
-The zeros have the shape of the output, or 1 x 1 pixels if the file's header is damaged. The log counts
-all failures and names only some of many. Damage outside of the window's tiles is not detected. A valid image
-fails with status 9 (``kInvalidArgument``) if:
+The zeros have the shape of the output. If the header is damaged, they have the size of a fixed crop, else 1 x 1
+pixels. The log counts all failures and names only some of many. Damage outside of the window's tiles is not
+detected. A valid image fails with status 9 (``kInvalidArgument``) if:
 
 * a window is empty or reaches out of the image;
 * its channels differ from ``mean``, ``std`` or ``fill_values``, or in ``decode_crop_mirror_normalize`` from most images
