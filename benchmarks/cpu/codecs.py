@@ -77,7 +77,15 @@ def size(
     return Result(text, results)
 
 
-SPEED_SETS = ("photo/kodak", "photo/large", "gray16/landsat8", "rgb16", "mask")
+SPEED_SETS = (
+    "photo/kodak",
+    "photo/large",
+    "gray16/landsat8",
+    "gray16/dicom",
+    "rgb16",
+    "mask",
+    "screen",
+)
 SLOW_S = 0.5  # a call that takes longer is not repeated
 
 
