@@ -22,8 +22,8 @@ MEASURED = ("encoder", "src/base", "src/core", "src/cpu", "src/format", "src/op"
 CODECS = ("L3 packed", "L3 rans", "PNG -6", "WebP", "QOI", "HTJ2K", "JXL e1", "JXL e3", "JXL e7")
 KINDS = {
     "photo/large": "photographs of 2 megapixels",
-    "cityscapes": "driving scenes of 2 megapixels (Cityscapes)",
-    "kitti": "driving scenes of 0.5 megapixels (KITTI)",
+    "cityscapes": "driving scenes (Cityscapes)",
+    "kitti": "driving scenes (KITTI)",
     "photo/kodak": "photographs of 0.4 megapixels",
     "gray16/landsat8": "satellite bands, 16 bits",
     "gray16/dicom": "CT and MR slices, 16 bits",
