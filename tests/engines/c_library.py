@@ -6,7 +6,6 @@ import ctypes
 import functools
 import os
 from ctypes import (
-    CFUNCTYPE,
     POINTER,
     Structure,
     byref,
@@ -135,15 +134,6 @@ class EncodeOptions(Sized):
     ]
 
 
-Allocate = CFUNCTYPE(c_void_p, c_void_p, c_size_t)
-
-
-class Allocator(Sized):
-    """l3_allocator."""
-
-    _fields_ = [("struct_size", c_size_t), ("allocate", Allocate), ("context", c_void_p)]
-
-
 def built(name: str) -> Path:
     """The newest `name` of a build, beside L3_TESTING_LIBRARY if that is set."""
     named = os.environ.get("L3_TESTING_LIBRARY")
@@ -178,14 +168,6 @@ def library() -> ctypes.CDLL:
         "l3_payload_ranges": [
             *(*file, POINTER(DecodeOptions), c_uint64, POINTER(Range), c_size_t, POINTER(c_size_t))
         ],
-        "l3_decode_alloc": [
-            *(*file, POINTER(DecodeOptions), POINTER(Allocator), POINTER(c_void_p)),
-            POINTER(Output),
-        ],
-        "l3_encode_alloc": [
-            *(POINTER(Picture), POINTER(EncodeOptions), POINTER(Allocator), POINTER(c_void_p)),
-            POINTER(c_size_t),
-        ],
         "l3_encode_bound": [POINTER(Picture), POINTER(EncodeOptions), POINTER(c_size_t)],
         "l3_encode": [
             *(POINTER(Picture), POINTER(EncodeOptions), c_void_p, c_size_t, POINTER(c_size_t))
@@ -196,6 +178,6 @@ def library() -> ctypes.CDLL:
     return lib
 
 
-def pointer_to(value: Structure | c_size_t | c_void_p | None) -> Any:
+def pointer_to(value: Structure | c_size_t | None) -> Any:
     """What ctypes passes as a pointer, null for None."""
     return None if value is None else byref(value)

@@ -33,13 +33,14 @@ l3_status Encode(const l3_encode_options* options, const l3_allocator* allocator
   return status;
 }
 
+// A damaged tile keeps its memory.
 l3_status Decode(const Bytes& file, const l3_allocator* allocator) {
   void* data = nullptr;
   l3_output output = {};
   output.struct_size = sizeof(output);
   const l3_status status =
       l3_decode_alloc(file.data(), file.size(), nullptr, allocator, &data, &output);
-  assert((data != nullptr) == (status == L3_OK));
+  assert((data != nullptr) == (status == L3_OK || output.bad_tile != L3_NO_TILE));
   return status;
 }
 
@@ -85,13 +86,13 @@ int main() {
   options.struct_size = sizeof(options);
   options.groups = {kGroups, sizeof(kGroups)};
   options.other_chunks = {kChunk, sizeof(kChunk)};
-  for (options.effort = 9; options.effort > 0; --options.effort) {
+  options.tile_height = 8;
+  options.tile_width = 32;
+  for (uint32_t effort = 9; effort > 0; --effort) {
+    options.effort = effort;
     assert(Encode(&options, &to_file) == L3_OK);
     assert(Decode(file, &to_pixels) == L3_OK && pixels == original);
   }
-  options.tile_height = 8;
-  options.tile_width = 32;
-  assert(Encode(&options, &to_file) == L3_OK);
   CheckWindow(file);
   l3_info info = {};
   info.struct_size = sizeof(info);
@@ -114,5 +115,6 @@ int main() {
     assert(Encode(nullptr, wrong) == L3_INVALID_ARGUMENT);
     assert(Decode(file, wrong) == L3_INVALID_ARGUMENT);
   }
-  return 0;
+  file.back() ^= 255;
+  assert(Decode(file, &to_pixels) == L3_CHECKSUM_MISMATCH);
 }
