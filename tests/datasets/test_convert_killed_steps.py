@@ -34,17 +34,18 @@ def is_killed(step, place):
             if left == 0:
                 os._exit(9)
     sys.addaudithook(count)
-    os._exit(main(["convert", "s", place, "-j1", "-q", *sys.argv[1:]]))
+    os._exit(main(["convert", "s", place, "-j1", "-q", *sys.argv[2:]]))
 
-for step in itertools.count(1):
+for step in itertools.count(1, int(sys.argv[1])):
     shutil.copytree("before", f"killed/{step}")
     if not is_killed(step, f"killed/{step}"):
         break
 """
 
 
-@pytest.mark.parametrize("options", [[], ["--on-error", "drop"]])
-def test_killed_before_each_change(tmp_path: Path, options: list[str]) -> None:
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize(("each", "options"), [(1, []), (4, ["--on-error", "drop"])])
+def test_killed_before_each_change(tmp_path: Path, each: int, options: list[str]) -> None:
     source, before = tmp_path / "s", tmp_path / "before"
     (source / "below").mkdir(parents=True)
     for i, name in enumerate(["changed", "gone", "renamed", "other", "below/gone"]):
@@ -64,15 +65,15 @@ def test_killed_before_each_change(tmp_path: Path, options: list[str]) -> None:
     write_tar(source / "changed.tar", samples(4))
 
     options = ["--remove-gone", *options]
-    subprocess.run([sys.executable, "-c", KILLED, *options], cwd=tmp_path, check=True)
-    killed = [*(tmp_path / "killed").iterdir()]
-    assert len(killed) > 25
-    whole = tmp_path / "killed" / str(len(killed))  # which nothing has killed
+    subprocess.run([sys.executable, "-c", KILLED, str(each), *options], cwd=tmp_path, check=True)
+    killed = sorted((tmp_path / "killed").iterdir(), key=lambda path: int(path.name))
+    assert len(killed) > 25 / each
+    whole = killed[-1]  # which nothing has killed
     names = {"changed.l3", "renamed.l3", "other.l3", "repaired.l3", "note.txt"}
     assert files_below(whole) == names | {"changed.tar", "changed.idx"}
     assert not (whole / "below").exists()
     for dest in killed:
-        assert convert(source, dest, *options) == 0
+        assert convert(source, dest, "-j1", "-q", *options) == 0
         assert main(["verify", str(dest), "--quiet"]) == 0
         assert files_below(dest) == files_below(whole)
         assert {row.result for row in rows_of(dest).values()} >= names
