@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from engines import SAMPLE_TYPES, Samples
 
-CODINGS = [("packed", 5), ("stored", 5), *(("rans", effort) for effort in range(1, 10))]
+# Efforts 2 and 4 are 3 and 5.
+CODINGS = [("packed", 5), ("stored", 5), *(("rans", effort) for effort in (1, 3, 5, 6, 7, 8, 9))]
 HEIGHT, WIDTH = 40, 70
 KINDS = ("constant", "few bits", "few values", "flat", "noise")
 
@@ -48,8 +49,9 @@ def test_pixels_that_stay(coding: str) -> None:
 @pytest.mark.parametrize("channels", [1, 2, 3, 4, 5, 9])
 def test_rows_that_change(channels: int, dtype: str) -> None:
     """Row by row, at chosen times; engines.KERNELS and tiles differ by case."""
-    rng = np.random.default_rng(channels + 16 * SAMPLE_TYPES.index(dtype))
-    for coding, effort in CODINGS:
+    case = channels + 16 * SAMPLE_TYPES.index(dtype)
+    rng = np.random.default_rng(case)
+    for coding, effort in CODINGS[case % 3 :: 3]:
         before, after = (KINDS[i] for i in rng.permutation(len(KINDS))[:2])
         seed = int(rng.integers(64))
         encoded = engines.encode(
@@ -76,7 +78,7 @@ from engines import SAMPLE_TYPES
 case = 0
 for dtype in SAMPLE_TYPES:
     for channels in (1, 2, 3, 4, 5, 9):
-        for coding, effort in CODINGS:
+        for coding, effort in CODINGS[case % 2 :: 2]:
             case += 1
             print(dtype, channels, coding, effort, flush=True)
             first, second = (
@@ -103,7 +105,7 @@ print("lives")
 
 
 def test_memory_that_another_thread_writes() -> None:
-    """Every sample type, number of channels, coding and effort."""
+    """Every sample type and number of channels, with all codings and efforts in turn."""
     result = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{THREADS}"],
         capture_output=True,

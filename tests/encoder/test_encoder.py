@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -100,18 +98,6 @@ def test_metadata_that_does_not_fit_is_refused() -> None:
     with pytest.raises(l3dali.L3Error) as error:
         l3dali.encode(np.zeros((2, 2), np.uint8), icc=bytes(1 << 28))
     assert error.value.status is l3dali.Status.INVALID_ARGUMENT
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"coding": "packed"}, *({"effort": effort} for effort in (1, 5, 7, 8, 9))],
-)
-def test_bytes_do_not_depend_on_threads(options: dict[str, Any]) -> None:
-    image = _photo()
-    encoded = l3dali.encode(image, threads=1, **options)
-    assert l3dali.encode(image, threads=2, **options) == encoded
-    assert l3dali.encode(image, threads=5, **options) == encoded
-    np.testing.assert_array_equal(l3dali.decode(encoded), image)
 
 
 @pytest.mark.parametrize("effort", [1, 5, 7])

@@ -49,8 +49,10 @@ for shape in shapes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
-@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize(
+    ("coding", "dtype"),
+    [("packed", "uint8"), ("rans", "uint16"), ("rans 9", "uint8"), ("stored", "uint16")],
+)
 def test_narrow_images_take_memory_by_their_size(coding: str, dtype: str) -> None:
     pixels = PIXELS // 4 if coding == "rans 9" else PIXELS
     sides = ((side, pixels // side) for side in CODINGS[coding])

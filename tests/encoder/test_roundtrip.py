@@ -25,7 +25,7 @@ PHOTOGRAPHS = sorted(
     path
     for path in (Path(skimage.__file__).parent / "data").iterdir()
     if path.suffix in {".png", ".jpg"}
-)
+)[::2]
 coding_matrix = pytest.mark.parametrize("coding", CODINGS)
 
 
@@ -247,7 +247,7 @@ def test_threads_and_repeats_do_not_change_the_bytes(
     assert len(files) == 1
 
 
-@pytest.mark.parametrize("effort", range(1, 10))
+@pytest.mark.parametrize("effort", [1, 3, 5, 6, 7, 8, 9])
 def test_threads_do_not_change_the_model(effort: int) -> None:
     image = as_samples(skimage.data.astronaut())
     one = engines.encode(image, coding="rans", effort=effort)

@@ -91,8 +91,7 @@ def test_other_compilers_write_the_same_bytes(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("source", sorted((ROOT / "encoder").glob("*.cc")), ids=lambda p: p.name)
 def test_fast_math_is_an_error(source: Path) -> None:
     includes = [f"-I{ROOT / 'src'}", f"-I{ROOT}"]
-    for flags, succeeds in ((["-O3"], True), (["-O3", "-ffast-math"], False)):
-        command = [find_compiler("g++"), "-std=c++17", *flags, "-E", "-o", "/dev/null"]
-        done = subprocess.run([*command, *includes, str(source)], capture_output=True, text=True)
-        assert (done.returncode == 0) == succeeds, done.stderr
-        assert ("without -ffast-math" in done.stderr) != succeeds
+    command = [find_compiler("g++"), "-std=c++17", "-O3", "-ffast-math", "-E", "-o", "/dev/null"]
+    done = subprocess.run([*command, *includes, str(source)], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "without -ffast-math" in done.stderr

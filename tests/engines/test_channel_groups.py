@@ -38,7 +38,7 @@ def of_kind(group: tuple[int, ...]) -> set[int]:
 
 @coding_matrix
 @pytest.mark.parametrize("shape", [(1, 1, 5), (1, 40, 6), (70, 1, 7), (33, 67, 13), (3, 5, 200)])
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int8, np.int16])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16])
 def test_round_trip(coding: str, shape: tuple[int, int, int], dtype: type) -> None:
     image = bands(*shape, dtype)
     data = engines.encode(image, coding=coding)
@@ -46,16 +46,15 @@ def test_round_trip(coding: str, shape: tuple[int, int, int], dtype: type) -> No
         assert engines.decode(engine, data, row_padding_bytes=6) == Outcome("kOk", None, image)
 
 
-@pytest.mark.parametrize("effort", [1, 7, 8, 9])
 @pytest.mark.parametrize(
-    ("shape", "dtype"),
+    ("effort", "shape", "dtype"),
     [
-        ((1, 1, 5), np.uint8),
-        ((1, 300, 6), np.uint16),
-        ((300, 1, 7), np.int16),
-        ((20, 30, 13), np.uint8),
-        ((20, 30, 13), np.int16),
-        ((100, 140, 13), np.uint16),
+        (9, (1, 1, 5), np.uint8),
+        (7, (1, 300, 6), np.uint16),
+        (8, (300, 1, 7), np.int16),
+        (9, (20, 30, 13), np.int16),
+        (1, (20, 30, 13), np.uint8),
+        (8, (100, 140, 9), np.uint16),
     ],
 )
 def test_efforts(effort: int, shape: tuple[int, int, int], dtype: type) -> None:
@@ -73,11 +72,10 @@ def test_efforts_that_search_are_smaller() -> None:
     assert all(len(l3dali.encode(image, effort=effort)) < 0.99 * default for effort in (7, 8, 9))
 
 
-@pytest.mark.parametrize("c", [5, 13])
-def test_drawings_have_no_match_tiles(c: int) -> None:
+def test_drawings_have_no_match_tiles() -> None:
     """A few flat colours, which up to four channels would have as match tiles."""
-    numbers = np.random.default_rng(c).integers(0, 5, (30, 40)).repeat(8, axis=0).repeat(8, axis=1)
-    colors = np.random.default_rng(0).integers(0, 256, (5, c), np.uint8)
+    numbers = np.random.default_rng(5).integers(0, 5, (30, 40)).repeat(8, axis=0).repeat(8, axis=1)
+    colors = np.random.default_rng(0).integers(0, 256, (5, 5), np.uint8)
     drawing = colors[numbers]
     assert b"MTCH" in l3dali.encode(np.ascontiguousarray(drawing[..., :3]))
     data = l3dali.encode(drawing)

@@ -21,7 +21,7 @@ from output_plans import Plan, assert_output, lay_out, random_plan, training_pla
 
 engine_matrix = pytest.mark.parametrize("engine", ENGINES)
 present = pytest.mark.usefixtures("require_engine")
-some = settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+some = settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 MAX_TILE_WINDOWS = 64  # kMaxTileWindows in src/cuda/kernels/tile_batch.h
 
@@ -134,9 +134,9 @@ def test_streams_beyond_our_encoder(engine: str, data: bytes, seed: int, count: 
 @engine_matrix
 @present
 @pytest.mark.parametrize("coding", CODINGS)
-@pytest.mark.parametrize("count", [MAX_TILE_WINDOWS, MAX_TILE_WINDOWS + 1])
-def test_a_tile_of_many_windows(engine: str, count: int, coding: str) -> None:
+def test_a_tile_of_many_windows(engine: str, coding: str) -> None:
     """A warp stores a tile for so many windows at most; another one decodes it again."""
+    count = MAX_TILE_WINDOWS + (coding != "stored")
     rng = np.random.default_rng(count)
     image = rng.integers(0, 256, (20, 40, 3)).astype(np.uint8) // 16 * 3
     data = engines.encode(image, coding=coding, tile_log2=(5, 5))

@@ -35,12 +35,12 @@ engine_matrix = pytest.mark.parametrize("engine", ENGINES)
 present = pytest.mark.usefixtures("require_engine")
 
 PLANS = {
-    "scalar": 500,
-    "avx2": 1500,
-    "avx512": 1500,
-    "neon": 1500,
-    "emulated_cuda": 300,
-    "emulated_small_cuda": 300,
+    "scalar": 200,
+    "avx2": 600,
+    "avx512": 600,
+    "neon": 600,
+    "emulated_cuda": 160,
+    "emulated_small_cuda": 160,
 }
 
 
@@ -138,15 +138,14 @@ def test_windows_of_stored_samples(engine: str) -> None:
         height, width, channels = image.shape
         if width > 1000:
             continue
-        for _ in range(2):
-            window = random_window(rng, width, height)
-            kind = image.dtype.str[1:]
-            plan = Plan(window, (0, 0, 0, 0), kind, SELECT, list(range(channels)))
-            lay_out(rng, plan)
-            item = image.itemsize
-            plan.strides = (window[2] * channels * item, channels * item, item)
-            plan.data_offset, plan.output_bytes = 0, window[3] * plan.strides[0]
-            assert_follows(engine, data, image, plan)
+        window = random_window(rng, width, height)
+        kind = image.dtype.str[1:]
+        plan = Plan(window, (0, 0, 0, 0), kind, SELECT, list(range(channels)))
+        lay_out(rng, plan)
+        item = image.itemsize
+        plan.strides = (window[2] * channels * item, channels * item, item)
+        plan.data_offset, plan.output_bytes = 0, window[3] * plan.strides[0]
+        assert_follows(engine, data, image, plan)
 
 
 @engine_matrix
@@ -195,7 +194,7 @@ def test_plans_of_many_channels(engine: str) -> None:
 @engine_matrix
 @present
 def test_whole_images_of_many_channels(engine: str) -> None:
-    for data, image in wide_corpus():
+    for data, image in wide_corpus()[::3]:
         assert engines.decode(engine, data, row_padding_bytes=4) == Outcome("kOk", None, image)
 
 
@@ -210,9 +209,9 @@ def test_every_rounding_and_saturation(engine: str, kind: str) -> None:
         plan = Plan((0, 0, 256, 256), (0, 0, 0, 0), kind, 1, [0])
         plan.subtract[0] = subtract
         plan.multiply[0] = multiply
-        for lay in (lay_out, lay_out_planes):
-            lay(np.random.default_rng(1), plan)
-            assert_follows(engine, data, image, plan)
+        lay = lay_out if multiply == 0.5 else lay_out_planes
+        lay(np.random.default_rng(1), plan)
+        assert_follows(engine, data, image, plan)
 
 
 @engine_matrix
@@ -281,7 +280,7 @@ def test_damage_matters_inside_the_window_alone(engine: str, coding: str) -> Non
     image = texture(rng, 70, 101, 3, "uint8")
     data = engines.encode(image, coding=coding, tile_log2=(5, 4))
     columns = 4
-    for _ in range(30):
+    for _ in range(12):
         tiles = rng.choice(20, 2, replace=False).tolist()
         damaged = data
         for tile in tiles:

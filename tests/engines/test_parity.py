@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(made=strategies.MADE, threads=st.integers(1, 2), row_padding=st.sampled_from([0, 6]))
 def test_streams_beyond_our_encoder(made: Made, threads: int, row_padding: int) -> None:
     assert engines.decode("reference", made.data) == made.outcome
@@ -21,13 +21,13 @@ def test_streams_beyond_our_encoder(made: Made, threads: int, row_padding: int) 
         assert outcome == made.outcome, engine
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(data=strategies.DAMAGED)
 def test_damaged_streams(data: bytes) -> None:
     judge(data)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(image=strategies.images())
 def test_encoder_output(image: Samples) -> None:
     data = engines.encode(image)
@@ -36,7 +36,7 @@ def test_encoder_output(image: Samples) -> None:
 
 
 # Where blocks of 16 steps end before lanes begin rows, with them and after them.
-@pytest.mark.parametrize("width", [31, 63, 79, 95, 144, 177, 241, 256])
+@pytest.mark.parametrize("width", [31, 63, 144, 241])
 def test_match_blocks_that_are_skipped(width: int) -> None:
     rng = np.random.default_rng(width)
     stream = build.Stream(width, 256, tile_width_log2=8, tile_height_log2=8)
@@ -62,7 +62,7 @@ def test_match_base_beyond_the_value_table(is_shown: bool) -> None:
     assert judge(stream.to_bytes()).status == ("kCorruptTile" if is_shown else "kOk")
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(image=strategies.images(), effort=st.integers(1, 9))
 def test_rans_encoder_output(image: Samples, effort: int) -> None:
     data = engines.encode(image, coding="rans", effort=effort)

@@ -118,20 +118,6 @@ def test_walk_without_dali(folder: Path) -> None:
     subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
 
 
-@pytest.mark.dali
-@pytest.mark.slow
-def test_type_checkers_accept_the_walk(tmp_path: Path) -> None:
-    """As pyright does, mypy refuses names that DALI does not export."""
-    (tmp_path / "walk.py").write_text(_blocks("python")[0])
-    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", "--check-untyped-defs"]
-    command.append(f"--cache-dir={ROOT / 'build/mypy'}")
-    done = subprocess.run(
-        [*command, "--no-implicit-reexport", "walk.py"],
-        cwd=tmp_path, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
-
-
 def test_tables_are_what_was_measured() -> None:
     tool = ROOT / "tools" / "fill_readme.py"
     done = subprocess.run([sys.executable, tool, "--check"], capture_output=True, text=True)
