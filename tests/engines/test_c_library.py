@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -196,12 +197,12 @@ def test_golden_files(threads: int) -> None:
         assert hashlib.sha256(decoded.memory.tobytes()).hexdigest() == DIGESTS[name], name
 
 
-@pytest.mark.parametrize("path", INVALID, ids=lambda path: path.stem)
-def test_invalid_files(path: Path) -> None:
-    data = path.read_bytes()
-    outcome = decode(data).outcome
-    assert outcome.status == path.name.split("__")[0]
-    assert outcome == engines.decode("reference", data)
+def test_invalid_files() -> None:
+    for path in INVALID:
+        data = path.read_bytes()
+        outcome = decode(data).outcome
+        assert outcome.status == path.name.split("__")[0]
+        assert outcome == engines.decode("reference", data), path.name
 
 
 def _damaged(data: bytes) -> Iterator[bytes]:
@@ -301,13 +302,12 @@ def test_channels(chosen: list[int]) -> None:
 
 
 @pytest.mark.parametrize("labels", [False, True])
-@pytest.mark.parametrize("wanted", C_TYPES[1:])
 @pytest.mark.parametrize("stored", C_TYPES[1:5])
 @pytest.mark.parametrize("channels", [3, 6])
-def test_types(stored: str, wanted: str, channels: int, labels: bool) -> None:
+def test_types(stored: str, channels: int, labels: bool) -> None:
     image = _image(channels, stored)
     data = l3dali.encode(image, labels=labels)
-    for fill_range, number in FILL_RANGE.items():
+    for wanted, (fill_range, number) in itertools.product(C_TYPES[1:], FILL_RANGE.items()):
         options = options_of(type=C_TYPES.index(wanted), fill_range=number)
         decoded = decode(data, options)
         expected = becomes(image, wanted, labels=labels, fill_range=fill_range)

@@ -20,9 +20,9 @@ def test_every_status_of_a_stream_has_a_file() -> None:
     assert {path.name.split("__")[0] for path in INVALID} == set(STATUS_NAMES[1:8])
 
 
-@pytest.mark.parametrize("path", INVALID, ids=lambda path: path.stem)
-def test_the_name_is_the_assertion(path: Path) -> None:
-    assert judge(path.read_bytes()).status == path.name.split("__")[0]
+def test_the_name_is_the_assertion() -> None:
+    for path in INVALID:
+        assert judge(path.read_bytes()).status == path.name.split("__")[0], path.name
 
 
 def truncations(data: bytes) -> Iterator[bytes]:
@@ -39,14 +39,14 @@ def bit_flips_before_payloads(data: bytes) -> Iterator[bytes]:
 
 
 def byte_flips(data: bytes) -> Iterator[bytes]:
-    """Every byte, inverted."""
-    for place in range(len(data)):
+    """Every third byte, inverted."""
+    for place in range(0, len(data), 3):
         yield _xor(data, place, 0xFF)
 
 
 def repaired_byte_flips(data: bytes) -> Iterator[bytes]:
-    """Every byte changed, much or little in turn, with checksums that hide it."""
-    for place in range(len(data)):
+    """Every third byte changed, much or little in turn, with checksums that hide it."""
+    for place in range(0, len(data), 3):
         yield repair(_xor(data, place, 1 if place % 2 else 0xFF))
 
 
