@@ -22,7 +22,7 @@ COMMANDS = [
     "info converted",
     "encode images -o encoded -j 2 --verify",
     "decode encoded -o decoded -j 2",
-    "profile images --seconds 0.5 --disk 2GB/s",
+    "profile images --seconds 0.1 --disk 2GB/s",
     "plan profile.json",
 ]
 PACKAGES = ["PIL", "imagecodecs", "l3dali", "nvidia", "numpy", "pyarrow", "rich", "tifffile"]

@@ -590,12 +590,12 @@ def test_bad_files_raise(name: str, pair: Pair, device: str) -> None:
 
 @pytest.mark.parametrize("name", FAMILY)
 def test_truncation_anywhere(name: str, pair: Pair, device: str) -> None:
-    """Cut at every length, and with every byte changed: zeros or the image, never a crash."""
-    cuts = [pair.l3[:size] for size in range(0, pair.l3.size, 7)]
-    changes = [damaged(pair, back) for back in range(1, pair.l3.size, 7)]
+    """Cut at many lengths, and with bytes changed: zeros or the image, never a crash."""
+    cuts = [pair.l3[:size] for size in range(0, pair.l3.size, 13)]
+    changes = [damaged(pair, back) for back in range(1, pair.l3.size, 13)]
     if name == "peek_shape":  # it has no on_error: the good ones must be told apart first
         cuts = [cut for cut in cuts if cut.size > 400]
-        changes = [damaged(pair, back) for back in range(1, pair.l3.size - 400, 7)]
+        changes = [damaged(pair, back) for back in range(1, pair.l3.size - 400, 13)]
         (shapes,) = call(name, cuts + changes, "cpu")
         assert {tuple(shape) for shape in shapes} == {pair.image.shape}
         return

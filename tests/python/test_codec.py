@@ -834,14 +834,13 @@ def large_tile(height: int, groups: list[list[int]]) -> bytes:
     ).to_bytes()
 
 
-@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
-    ("data", "count"),
+    ("data", "count", "threads"),
     [
-        (l3dali.encode(np.zeros((256, 256, 3), np.uint8)), 2000),
-        (l3dali.encode(np.zeros((100, 100, 2000), np.uint8)), 20),
-        (large_tile(2048, [[0, 1, 2]]), 100),
-        (large_tile(2048, [[0], [1, 2, 3, 4]]), 60),
+        (l3dali.encode(np.zeros((256, 256, 3), np.uint8)), 2000, 2),
+        (l3dali.encode(np.zeros((100, 100, 2000), np.uint8)), 20, 1),
+        (large_tile(2048, [[0, 1, 2]]), 100, 1),
+        (large_tile(2048, [[0], [1, 2, 3, 4]]), 60, 2),
     ],
     ids=["windows", "groups", "rows", "groups of rows"],
 )

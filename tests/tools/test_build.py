@@ -331,34 +331,11 @@ def test_remedy_names_the_installed_package(
         plugin.check_dali(("2.4.0",), "2.3.0")
 
 
-def _python(code: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
-    ).stderr
-
-
 @pytest.mark.dali
-def test_plugin_loads_twice_and_before_dynamic_mode() -> None:
-    code = """
-import importlib, warnings
-import l3dali.plugin
-importlib.reload(l3dali.plugin)
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from nvidia.dali import fn
-    import nvidia.dali.experimental.dynamic as ndd
-fn.l3.decode, ndd.l3.decode
-"""
-    assert _python(code) == ""
-
-
-@pytest.mark.dali
-def test_plugin_warns_when_dynamic_mode_came_first() -> None:
-    code = """
-import warnings
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    import nvidia.dali.experimental.dynamic
-import l3dali.plugin
-"""
-    assert "import l3dali.plugin first" in _python(code)
+def test_dynamic_mode_before_the_operators() -> None:
+    code = "import nvidia.dali.experimental.dynamic, l3dali.plugin, l3dali.dynamic"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    warning, _, error = done.stderr.partition("Traceback")
+    assert "import l3dali.plugin first" in warning
+    assert "ImportError: nvidia.dali.experimental.dynamic was imported before" in error
+    assert error.endswith(": import l3dali.dynamic first\n")
