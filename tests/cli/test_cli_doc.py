@@ -23,6 +23,8 @@ pytest.importorskip("braceexpand")
 pytest.importorskip("fsspec")
 pytest.importorskip("scipy")
 
+from l3dali.datasets.liquid import measure
+
 # What needs a network or another program, says what there is, or runs in another test: that of the
 # worked example, those of conformance and of the viewer.
 ELSEWHERE = re.compile(
@@ -51,7 +53,7 @@ HELP = _help_texts()
 
 
 def _examples(text: str) -> list[str]:
-    """Lines that begin with `l3`, or pipe to it, without what is said beside them."""
+    """Lines that begin with `l3`, or pipe to it, without comments."""
     lines = re.findall(r"^ *((?:find .*\| )?l3 [a-z]+.*)$", text, re.MULTILINE)
     return [re.split(r" {2,}", line)[0] for line in lines]
 
@@ -80,6 +82,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with tarfile.open(folder / "shards" / f"a-{i:03}.tar", "w") as tar:
             tar.add(folder / "photo.png", "0.png")
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "_LONGEST_RUN", 0.05)
         patch.chdir(folder)
         assert main(["encode", "train/", "-o", "train_l3/", "-q"]) == 0
         assert main(["convert", "shards", "shards-l3", "-q"]) == 0
@@ -94,6 +97,7 @@ def test_examples(
 ) -> None:
     folder = tmp_path / "folder"
     shutil.copytree(planned, folder)
+    monkeypatch.setattr(measure, "_LONGEST_RUN", 0.05)
     monkeypatch.chdir(folder)
     for line in EXAMPLES[name]:
         _remove_result(line)
