@@ -93,18 +93,6 @@ def test_stays_within_bounds(host: Host) -> None:
     assert max(steps) <= Balancer.MAX_STEP
 
 
-def test_oscillation_dies_out() -> None:
-    """Of a host whose balance lies between two steps."""
-    shares = HOSTS["as fast"].run(Balancer(0.0), 3000)
-    turns = [
-        i
-        for i in range(2, len(shares))
-        if (shares[i] - shares[i - 1]) * (shares[i - 1] - shares[i - 2]) < 0
-    ]
-    assert len(turns) <= 6
-    assert len(set(shares[600:])) == 1
-
-
 class Device:
     """An emulated GPU beside cores: its speed changes while batches are on their way."""
 
@@ -137,15 +125,6 @@ def test_settles_on_a_gpu_whose_speed_changes(speeds: tuple[float, ...], noise: 
         if not noise:
             assert max(settled) - min(settled) < 0.02
     assert balancer.share == settled[-1]
-
-
-def test_follows_a_gpu_that_drifts() -> None:
-    """A tenth slower every 200 batches: the share stays beside the balance."""
-    device = Device(Balancer(), Host(4e-3, 1e-3))
-    device.run(500)
-    for step in range(10):
-        shares = device.run(200, gpu_sample_s=1e-3 * 1.1**step)
-        assert abs(shares[-1] - device.host.balance()) < 0.06
 
 
 def test_nothing_to_decode_moves_nothing() -> None:

@@ -22,7 +22,6 @@ from dali_tools import (
     make_pair,
     make_pairs,
     pipeline,
-    run,
     source,
     unpack,
 )
@@ -35,7 +34,6 @@ import l3dali
 pytestmark = pytest.mark.dali
 
 DECODERS = [name for name in FAMILY if name != "peek_shape"]
-TILE_WIDTH, TILE_HEIGHT = 32, 8  # of dali_tools.make_pair
 
 
 @pytest.fixture(scope="module")
@@ -48,62 +46,6 @@ def damaged(pair: Pair, back: int = 1) -> Array:
     data: Array = pair.l3.copy()
     data[-back] ^= 0x40
     return data
-
-
-def damaged_tile(sample: Array, device: str) -> tuple[slice, slice]:
-    """Rows and columns of the tile that the decoder blames."""
-    with pytest.raises(RuntimeError) as error:
-        decode([sample], device)
-    found = re.search(r"sample 0, tile (\d+) of 21: .*kChecksumMismatch", str(error.value))
-    assert found, error.value
-    row, column = divmod(int(found[1]), 3)
-    top, left = row * TILE_HEIGHT, column * TILE_WIDTH
-    return slice(top, top + TILE_HEIGHT), slice(left, left + TILE_WIDTH)
-
-
-@pytest.mark.parametrize("on_error", ["raise", "zero"])
-@pytest.mark.parametrize("back", [1, 3000, 6000])
-def test_damage_matters_inside_the_window_alone(
-    pair: Pair, device: str, back: int, on_error: str
-) -> None:
-    sample = damaged(pair, back)
-    rows, columns = damaged_tile(sample, device)
-
-    def define(l3: Any, start: Any, end: Any) -> Any:
-        return fn.l3.decode_slice(
-            l3, device=device, start=start, end=end, axis_names="HW", on_error=on_error
-        )
-
-    def window(top: int, bottom: int, left: int, right: int) -> Array:
-        corners = np.array([[top, left], [bottom, right]], np.int32)
-        bounds = {"start": [corners[0]], "end": [corners[1]]}
-        return run(define, device, {"l3": [sample], **bounds})[0][0]
-
-    height, width, _ = pair.image.shape
-    last_row, last_column = min(rows.stop, height), min(columns.stop, width)
-    beside = [
-        (0, rows.start, 0, width),
-        (last_row, height, 0, width),
-        (0, height, 0, columns.start),
-        (0, height, last_column, width),
-    ]
-    for top, bottom, left, right in beside:
-        if top < bottom and left < right:
-            got = window(top, bottom, left, right)
-            np.testing.assert_array_equal(got, pair.image[top:bottom, left:right])
-    corners = [
-        (rows.start, rows.start + 1, columns.start, columns.start + 1),
-        (last_row - 1, last_row, last_column - 1, last_column),
-        (0, height, 0, width),
-    ]
-    for corner in corners:
-        if on_error == "raise":
-            with pytest.raises(RuntimeError, match=r"sample 0, tile \d+ of 21"):
-                window(*corner)
-        else:
-            got = window(*corner)
-            assert got.shape == (corner[1] - corner[0], corner[3] - corner[2], 3)
-            assert not got.any()
 
 
 @pytest.mark.parametrize("name", DECODERS)

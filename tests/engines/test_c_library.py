@@ -7,7 +7,6 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterator
 from ctypes import POINTER, c_size_t, c_uint32, sizeof
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,7 +46,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from output_plans import FILL, LUMA, LUMA_SCALE, SCALE, SELECT, Plan, becomes, convert
 from reference_decoder import STATUS_NAMES
-from stream_builder import Stream, constant_tile, repair
+from stream_builder import Stream, constant_tile
 
 import l3dali
 
@@ -203,20 +202,6 @@ def test_invalid_files() -> None:
         outcome = decode(data).outcome
         assert outcome.status == path.name.split("__")[0]
         assert outcome == engines.decode("reference", data), path.name
-
-
-def _damaged(data: bytes) -> Iterator[bytes]:
-    for place in range(len(data)):
-        yield data[:place]
-        flipped = data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
-        yield flipped
-        yield repair(flipped)
-
-
-@pytest.mark.parametrize("name", ["chunks", "rans_size_4x4", "value_table_2_of_16_bits"])
-def test_damage_gives_the_status_of_the_engines(name: str) -> None:
-    for data in _damaged(GOLDEN[name]):
-        assert decode(data).outcome == engines.decode("scalar", data)
 
 
 def test_info_is_that_of_python() -> None:

@@ -10,7 +10,6 @@ import struct
 import subprocess
 import sys
 import tarfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ import PIL.Image
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tifffile
 from convert_tools import as_pixels, files_below, image, read_tar, samples, write_tar
 from PIL.Image import Image
 
@@ -69,26 +67,6 @@ def values_of_1_mib() -> bytes:
     return parquet(table, dictionary_pagesize_limit=2**30, store_schema=False)
 
 
-def values_of_4_mib() -> bytes:
-    value = pa.array([np.random.default_rng(0).bytes(2**22)])
-    table = pa.table({"image": repeated(value, 2000), "n": range(2000)})
-    return parquet(table, dictionary_pagesize_limit=2**30, store_schema=False)
-
-
-def text_in_lists() -> bytes:
-    text = repeated(["x" * 100_000], 5000)
-    lists = pa.ListArray.from_arrays([0, len(text)], text)
-    table = pa.table({"t": lists, "s": pa.StructArray.from_arrays([lists], ["t"])})
-    return parquet(table, store_schema=False, compression="zstd")
-
-
-def long_names() -> bytes:
-    fields = pa.struct([(str(i), pa.bool_()) for i in range(2000)])
-    file = io.BytesIO()
-    pq.ParquetWriter(file, pa.schema([("x" * 100_000, fields)]), store_schema=False).close()
-    return file.getvalue()
-
-
 def a_page_of_2_gb() -> bytes:
     numbers = np.random.default_rng(1).integers(2**63, size=2000)
     data = parquet(pa.table({"i": numbers}), compression="brotli", use_dictionary=False)
@@ -107,32 +85,12 @@ def a_billion_lengths() -> bytes:
     return data[:at] + varint(10**9) + data[end + 1 :]
 
 
-def a_footer_that_lies() -> bytes:
-    """Each row seems to have so many bytes that it is a part of its own."""
-    count = 100_000
-    data = parquet(pa.table({"i": np.zeros(count, np.int64)}))
-    size = pq.read_metadata(io.BytesIO(data)).row_group(0).total_byte_size
-    rows = b"\x16" + varint(2 * count)
-    old, new = (b"\x16" + varint(2 * each) + rows for each in (size, 2**61))
-    assert data.count(old) == 1
-    footer = int.from_bytes(data[-8:-4], "little") + len(new) - len(old)
-    return data[:-8].replace(old, new) + footer.to_bytes(4, "little") + b"PAR1"
-
-
 PARQUET: dict[str, Callable[[], bytes]] = {
     "1,024 times 1 MiB": values_of_1_mib,
-    "2,000 times 4 MiB": values_of_4_mib,
-    "text in lists": text_in_lists,
     "50 million rows": lambda: parquet(pa.table({"i": repeated([b""], 50_000_000)})),
-    "values of 120 MB": lambda: parquet(pa.table({"i": repeated([b"no image" * 300], 50_000)})),
-    "long names": long_names,
     "300 columns": lambda: parquet(pa.table({str(i): np.zeros(2**20, "i1") for i in range(300)})),
     "a page of 2 GB": a_page_of_2_gb,
     "10^9 lengths": a_billion_lengths,
-    "a footer that lies": a_footer_that_lies,
-    "values of one size": lambda: parquet(
-        pa.table({"i": pa.array([bytes(100_000)], pa.binary(100_000)).take([0] * 2000)})
-    ),
     "masks in lists": lambda: parquet(
         pa.table({"m": pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(2**26, "u1")), 2**25)})
     ),
@@ -163,47 +121,15 @@ def views(value: bytes, count: int, *further: Any) -> Any:
     return pa.Array.from_buffers(pa.binary_view(), count, [None, same, data, *further])
 
 
-def null_lists() -> Any:
-    count = 2000
-    values = views(b"short", count, *[pa.py_buffer(b"")] * 5000)
-    mask = pa.array([i % 2 == 0 for i in range(count)])
-    offsets = pa.array(range(count + 1), pa.int32())
-    return in_list(pa.ListArray.from_arrays(offsets, values, mask=mask))
-
-
-def a_batch_named_again() -> bytes:
-    """The footer of a file names the first batch 2,000 times."""
-    file = io.BytesIO()
-    with pa.ipc.new_file(file, pa.schema([("i", pa.binary())])) as writer:
-        for value in bytes(200_000), *[b""] * 1999:
-            writer.write_batch(pa.record_batch([pa.array([value])], ["i"]))
-    data = bytearray(file.getvalue())
-    size = int.from_bytes(data[-10:-6], "little")
-    # 24 bytes each: place, size of the head, size of the body
-    first = data.index(struct.pack("<q", data.index(b"\xff" * 4, 100)), len(data) - 10 - size)
-    for at in range(first, first + 24 * 2000, 24):
-        data[at : at + 24] = data[first : first + 24]
-    return bytes(data)
-
-
-def shared() -> Any:
-    return pa.DictionaryArray.from_arrays(pa.array([0] * 20_000, pa.int16()), [bytes(200_000)])
-
-
 ARROW: dict[str, Callable[[], bytes]] = {
     "2^31 nulls": lambda: arrow(pa.Array.from_buffers(pa.null(), MOST, [None])),
     "a list of 2^31": lambda: arrow(
         in_list(pa.Array.from_buffers(pa.binary(0), MOST, [None, pa.py_buffer(b"")]))
     ),
-    "views of 4 GB": lambda: arrow(views(bytes(200_000), 20_000)),
     "views of 4 GB in a list": lambda: arrow(in_list(views(bytes(200_000), 20_000))),
-    "a dictionary of 4 GB": lambda: arrow(shared()),
-    "a dictionary of 4 GB in a list": lambda: arrow(in_list(shared())),
-    "null lists": lambda: arrow(null_lists()),
     "6 times 1 GiB": lambda: arrow(
         pa.array([bytes(2**30)], pa.large_binary()), batches=6, compression="zstd"
     ),
-    "a batch named again": a_batch_named_again,
 }
 
 
@@ -232,38 +158,10 @@ def many_scans() -> bytes:
     return data[:-2] + 100_000 * scan + data[-2:]
 
 
-def jpeg_tables() -> bytes:
-    table = b"\0" + bytes(range(1, 65))
-    return jpeg(1500 * (b"\xff\xdb" + struct.pack(">H", 2 + 65 * 1000) + 1000 * table))
-
-
-def jpeg2000(pixels: Any, format: str = "j2k", **options: Any) -> tuple[bytes, int]:
-    """A file, and where its coding style begins."""
-    data = bytes(imagecodecs.jpeg2k_encode(pixels, level=0, codecformat=format, **options))
-    return data, data.index(b"\xff\x52")
-
-
 def many_boxes() -> bytes:
-    data, _ = jpeg2000(np.zeros((8, 8), np.uint8), "jp2")
+    data = bytes(imagecodecs.jpeg2k_encode(np.zeros((8, 8), np.uint8), level=0, codecformat="jp2"))
     at = data.index(b"jp2c") - 4
     return data[:at] + 8_000_000 * struct.pack(">I4s", 8, b"free") + data[at:]
-
-
-def many_layers() -> bytes:
-    data, at = jpeg2000(np.zeros((256, 256, 3), np.uint8))
-    return data[: at + 6] + struct.pack(">H", 65535) + data[at + 8 :]
-
-
-def small_blocks() -> bytes:
-    data, at = jpeg2000(np.zeros((2048, 2048), np.uint8), resolutions=1)
-    return data[: at + 10] + bytes(2) + data[at + 12 :]
-
-
-def small_precincts() -> bytes:
-    data, at = jpeg2000(np.zeros((2048, 2048), np.uint8), resolutions=1)
-    (size,) = struct.unpack_from(">H", data, at + 2)
-    style = struct.pack(">HB", 13, 1) + data[at + 5 : at + 14] + b"\x11"
-    return data[: at + 2] + style + data[at + 2 + size :]
 
 
 def bmp_runs() -> bytes:
@@ -277,11 +175,6 @@ def png(*chunks: bytes) -> bytes:
     return b"".join([data[:33], *chunks, data[33:]])
 
 
-def chunk(kind: bytes, data: bytes) -> bytes:
-    check = zlib.crc32(kind + data)
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)
-
-
 def tiff(behind: int, *tags: tuple[int, int, int, int]) -> bytes:
     """A directory behind so many zeros."""
     directory = b"".join(struct.pack("<HHII", *tag) for tag in sorted(tags))
@@ -289,36 +182,17 @@ def tiff(behind: int, *tags: tuple[int, int, int, int]) -> bytes:
     return start + struct.pack("<H", len(tags)) + directory + bytes(4)
 
 
-def tiff_imagej() -> bytes:
-    part = 2**20
-    text = b"IJIJ" + struct.pack("<4sI", b"roi ", 1023) + bytes(part)
-    counts = struct.pack("<1024i", 12, *[part, -part] * 511, 0)
-    tags = [(50838, "i", 1024, counts, True), (50839, "B", len(text), text, True)]
-    file = io.BytesIO()
-    tifffile.imwrite(file, noise(), metadata=None, extratags=tags)
-    return file.getvalue()
-
-
 IMAGES: dict[str, Callable[[], bytes]] = {
     "scans.jpg": many_scans,
     "segments.jpg": lambda: jpeg(4_000_000 * b"\xff\xfe\0\2"),
-    "exif.jpg": lambda: jpeg(400_000 * (b"\xff\xe1" + struct.pack(">H6s", 10, b"Exif") + b"aa")),
-    "tables.jpg": jpeg_tables,
     "boxes.jp2": many_boxes,
-    "layers.j2k": many_layers,
-    "blocks.j2k": small_blocks,
-    "precincts.j2k": small_precincts,
     "runs.bmp": bmp_runs,
-    "header.pam": lambda: b"P7" + b"\n" * 60 + b"X" * 20,
-    "chunks.png": lambda: png(1_000_000 * chunk(b"eXIf", b"")),
-    "texts.png": lambda: png(1000 * chunk(b"zTXt", b"k\0\0" + zlib.compress(b"A" * 7_900_000, 9))),
     "tags.tif": lambda: tiff(4_000_000, *[(258, 1, 4_000_000, 8)] * 4000),
     "strips.tif": lambda: tiff(
         2**25,
         *[(256, 3, 1, 1), (257, 4, 1, 2**24), (278, 3, 1, 1)],
         *[(273, 3, 2**24, 8), (279, 3, 2**24, 8)],
     ),
-    "imagej.tif": tiff_imagej,
 }
 
 
