@@ -20,7 +20,6 @@ from dali_tools import (
     decode,
     make_image,
     make_pair,
-    make_pairs,
     pipeline,
     source,
     unpack,
@@ -188,15 +187,6 @@ def test_arguments_beside_unreadable_samples(
         (got,) = call(name, samples, device, on_error="zero", **arguments)
         for image, sample in zip(got, samples, strict=True):
             assert image.any() == (sample is pair.l3)
-
-
-@pytest.mark.parametrize("name", DECODERS)
-@pytest.mark.parametrize("on_error", ["raise", "zero"])
-def test_status_of_good_samples(name: str, device: str, on_error: str) -> None:
-    samples = [p.l3 for p in make_pairs(3, 20, channels=[3]) if min(p.image.shape[:2]) >= 9]
-    got, statuses = call_usual(name, samples, device, on_error=on_error, return_status=True)
-    assert_same(got, call_usual(name, samples, device)[0])
-    assert_same(statuses, [np.array(0, np.int32)] * len(samples))
 
 
 def test_zeros_have_the_shape_asked_for(pair: Pair, device: str) -> None:

@@ -168,7 +168,7 @@ def compare_slices(
     compare("decode_slice", drawn, device, {}, (columns[start], columns[shape]), **fixed)
 
 
-@pytest.mark.parametrize("axes", AXES)
+@pytest.mark.parametrize("axes", [*AXES][::2])
 @pytest.mark.parametrize("seed", [20])
 def test_slice_in_pixels(drawn: list[Pair], device: str, seed: int, axes: str) -> None:
     rng = np.random.default_rng(seed)
@@ -184,7 +184,7 @@ def test_slice_in_pixels(drawn: list[Pair], device: str, seed: int, axes: str) -
         compare("decode_slice", drawn, device, {}, inputs, **fixed, **as_is)
 
 
-@pytest.mark.parametrize("axes", AXES)
+@pytest.mark.parametrize("axes", [*AXES][1::2])
 @pytest.mark.parametrize("seed", [21])
 def test_slice_in_parts(drawn: list[Pair], device: str, seed: int, axes: str) -> None:
     rng = np.random.default_rng(seed)

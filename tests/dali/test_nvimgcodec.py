@@ -165,12 +165,6 @@ def test_one_batch_of_png_and_l3(device: str) -> None:
     assert_same(got, want)
 
 
-def test_large_images(device: str) -> None:
-    rng = np.random.default_rng(5)
-    images = [make_image(rng, shape) for shape in [(1030, 900, 3), (700, 1500, 3)]]
-    assert_same(*both("", [make_pair(image, coding="rans") for image in images], device))
-
-
 @pytest.mark.parametrize("damage", ["tile", "cut"])
 def test_a_damaged_file_in_a_batch_is_named(damage: str, tmp_path: Path, device: str) -> None:
     paths = []

@@ -518,17 +518,6 @@ def test_interrupted(tmp_path: Path, held_run: subprocess.Popen[bytes], to_group
     check_that_it_goes_on(tmp_path / "s", tmp_path / "d")
 
 
-def test_interrupted_again_and_again(tmp_path: Path, held_run: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + 1  # Signals 2 seconds after the first are other ones.
-    while time.monotonic() < end:
-        held_run.send_signal(signal.SIGINT)  # of no effect on a process that has ended
-        time.sleep(0.005)
-    _, error = held_run.communicate(timeout=60)
-    assert held_run.returncode == 130
-    assert re.fullmatch(INTERRUPTED, error.decode())
-    check_that_it_goes_on(tmp_path / "s", tmp_path / "d")
-
-
 @pytest.mark.parametrize(("cores", "sent"), [(1, signal.SIGTERM), (2, signal.SIGINT)])
 def test_interrupted_amid_batches(tmp_path: Path, cores: int, sent: int) -> None:
     (tmp_path / "s").mkdir()

@@ -38,7 +38,6 @@ def by_pillow(pixels: Any, format: str, **options: Any) -> bytes:
 
 
 BANDS = np.stack([image(i, 1).astype(np.uint16) * 200 + i for i in range(13)], axis=2)
-BANDS_FIRST = np.moveaxis(BANDS, -1, 0)
 SIGNED = image(3, 1).astype(np.int16) * 100 - 5000
 # What is lossless, and comes back under the name that it had.
 LOSSLESS = {

@@ -162,8 +162,3 @@ def test_rans_is_smaller_than_packed_and_the_default() -> None:
     rans = l3dali.encode(image, coding="rans")
     assert len(rans) < len(l3dali.encode(image, coding="packed"))
     assert l3dali.encode(image) == rans
-
-
-def test_small_image_needs_no_model_of_its_own() -> None:
-    tiny = _photo()[:32, :32]
-    assert len(l3dali.encode(tiny)) < len(l3dali.encode(tiny, coding="packed"))

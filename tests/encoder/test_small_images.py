@@ -81,12 +81,6 @@ def test_all_kinds_come_back(effort: int) -> None:
         np.testing.assert_array_equal(decoded, image, err_msg=name)
 
 
-def test_pairs_of_efforts_give_the_same_bytes() -> None:
-    for image in _pieces(3, 32, 32)[:5]:
-        assert l3dali.encode(image, effort=2) == l3dali.encode(image, effort=3)
-        assert l3dali.encode(image, effort=4) == l3dali.encode(image, effort=5)
-
-
 def test_one_image_leaves_nothing_to_the_next() -> None:
     """A thread keeps its working memory."""
     images = [*_pieces(4, 32, 32)[:4], *_pieces(1, 28, 28)[:4], *_pieces(3, 17, 31)[:4]]

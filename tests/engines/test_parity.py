@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import strategies
 import stream_builder as build
-from engines import ENGINES, Made, Samples, judge
+from engines import ENGINES, Made, judge
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,14 +25,6 @@ def test_streams_beyond_our_encoder(made: Made, threads: int, row_padding: int) 
 @given(data=strategies.DAMAGED)
 def test_damaged_streams(data: bytes) -> None:
     judge(data)
-
-
-@settings(max_examples=60)
-@given(image=strategies.images())
-def test_encoder_output(image: Samples) -> None:
-    data = engines.encode(image)
-    for engine in ("reference", *filter(engines.is_available, ENGINES)):
-        assert engines.decode(engine, data) == engines.Outcome("kOk", None, image), engine
 
 
 # Where blocks of 16 steps end before lanes begin rows, with them and after them.
@@ -60,11 +52,3 @@ def test_match_base_beyond_the_value_table(is_shown: bool) -> None:
     stream.chunks += [build.value_table_chunk([7, 8, 255]), build.match_model_chunk(model)]
     stream.payloads.append(build.match_body(numbers, model, 3).to_payload())
     assert judge(stream.to_bytes()).status == ("kCorruptTile" if is_shown else "kOk")
-
-
-@settings(max_examples=12)
-@given(image=strategies.images(), effort=st.integers(1, 9))
-def test_rans_encoder_output(image: Samples, effort: int) -> None:
-    data = engines.encode(image, coding="rans", effort=effort)
-    for engine in ("reference", *filter(engines.is_available, ENGINES)):
-        assert engines.decode(engine, data) == engines.Outcome("kOk", None, image), engine

@@ -51,15 +51,6 @@ def test_numcodecs_config_and_repr(codec: L3, monkeypatch: pytest.MonkeyPatch) -
     common.check_repr(repr(codec))
 
 
-def test_numcodecs_backwards_compatibility(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twice: what the first call stores the second one reads."""
-    monkeypatch.chdir(tmp_path)
-    stored = [array for kind in KINDS for array in arrays(kind)]
-    for _ in range(2):
-        common.check_backwards_compatibility("l3", stored, CODECS)
-    assert len(list(tmp_path.rglob("encoded.*.dat"))) == len(stored) * len(CODECS)
-
-
 def test_numcodecs_objects() -> None:
     common.check_err_encode_object_buffer(L3())
 

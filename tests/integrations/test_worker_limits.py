@@ -74,23 +74,11 @@ def a_page_of_2_gb() -> bytes:
     return (data[:7] + size + data[10:1000] + data[1000 + len(size) - 3 :])[: len(data)]
 
 
-def a_billion_lengths() -> bytes:
-    texts = [None if i % 9 == 4 else f"text {i % 50}" * (i % 13) for i in range(5000)]
-    encoding = {"t": "DELTA_LENGTH_BYTE_ARRAY"}
-    options: dict[str, Any] = {"data_page_size": 5000, "use_dictionary": False}
-    data = parquet(pa.table({"t": texts}), compression="none", column_encoding=encoding, **options)
-    end = at = data.index(b"\x80\x01\x04") + 3
-    while data[end] > 127:
-        end += 1
-    return data[:at] + varint(10**9) + data[end + 1 :]
-
-
 PARQUET: dict[str, Callable[[], bytes]] = {
     "1,024 times 1 MiB": values_of_1_mib,
     "50 million rows": lambda: parquet(pa.table({"i": repeated([b""], 50_000_000)})),
     "300 columns": lambda: parquet(pa.table({str(i): np.zeros(2**20, "i1") for i in range(300)})),
     "a page of 2 GB": a_page_of_2_gb,
-    "10^9 lengths": a_billion_lengths,
     "masks in lists": lambda: parquet(
         pa.table({"m": pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(2**26, "u1")), 2**25)})
     ),
@@ -168,11 +156,6 @@ def bmp_runs() -> bytes:
     head = struct.pack("<2sIHHI", b"BM", 0, 0, 0, 54 + 1024)
     head += struct.pack("<IiiHHIIiiII", 40, 3, 3, 1, 8, 1, 0, 0, 0, 256, 0)
     return head + bytes(1024 + 100_000_000) + b"\3\7\0\1"
-
-
-def png(*chunks: bytes) -> bytes:
-    data = saved(PIL.Image.fromarray(noise(8, 8)), "PNG")
-    return b"".join([data[:33], *chunks, data[33:]])
 
 
 def tiff(behind: int, *tags: tuple[int, int, int, int]) -> bytes:

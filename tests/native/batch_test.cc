@@ -1,7 +1,6 @@
 // Tests of the batch engine and the encoded cache on the emulated GPU, in a program of
 // its own since they count allocations and protect pages.
 //
-//   l3_batch_test --list   names the tests
 //   l3_batch_test NAME     runs one; exits with 1 and says where it failed
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -930,17 +929,6 @@ void ManyTinyImages() {
   CHECK(gpu.launches() == 2);  // of rans tiles, and of packed ones
 }
 
-void HundredMegapixels() {
-  Pictures batch;
-  batch.push_back(MakePicture({10000, 10000, 1, 8, Coding::kPacked, 0}, 7));
-  EmulatedGpu gpu;
-  const auto stream = gpu.MakeStream(Pace::kEager);
-  const Outputs outputs(&gpu, batch);
-  BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy));
-  decoder.Launch(JobsOf(MakeImages(batch, outputs)), stream.get());
-  CHECK(AllOk(decoder.Wait()) && outputs.AreRight(batch));
-}
-
 // Few packed tiles of RGB8 are decoded by teams; other images, and more tiles, are not.
 void FewTilesInTeams() {
   const Kind rgb = {300, 100, 3, 8, Coding::kPacked, 4};
@@ -1563,7 +1551,6 @@ const std::map<std::string, void (*)()> kTests = {
     {"files_that_change", FilesThatChange},
     {"few_tiles_in_teams", FewTilesInTeams},
     {"growing_in_flight", GrowingInFlight},
-    {"hundred_megapixels", HundredMegapixels},
     {"many_tiny_images", ManyTinyImages},
     {"host_out_of_memory_in_the_cache", HostOutOfMemoryInTheCache},
     {"index_changes_while_planned", IndexChangesWhilePlanned},
@@ -1587,13 +1574,9 @@ const std::map<std::string, void (*)()> kTests = {
 
 int main(int argc, char** argv) {
   const std::string name = argc == 2 ? argv[1] : "";
-  if (name == "--list") {
-    for (const auto& test : l3::kTests) std::printf("%s\n", test.first.c_str());
-    return 0;
-  }
   const auto test = l3::kTests.find(name);
   if (test == l3::kTests.end()) {
-    std::fprintf(stderr, "usage: l3_batch_test --list | NAME\n");
+    std::fprintf(stderr, "usage: l3_batch_test NAME\n");
     return 2;
   }
   try {

@@ -2,7 +2,6 @@
 // GPU is emulated. What nvImageCodec itself makes of the extension is in
 // tests/dali/test_nvimgcodec.py.
 //
-//   l3_nvimgcodec_test --list                          names the tests
 //   l3_nvimgcodec_test NAME                            runs one; exits with 1 and says where it
 //   failed l3_nvimgcodec_test --mutants N [--seed S] PATH...  N mutants of the files through all
 //   plugins
@@ -1528,10 +1527,6 @@ int Run(const std::vector<std::string>& arguments) {
   g_gpu = &gpu;
   const std::string name = arguments.empty() ? "" : arguments[0];
   try {
-    if (name == "--list") {
-      for (const auto& test : kTests) std::printf("%s\n", test.first.c_str());
-      return 0;
-    }
     if (name == "--mutants" && arguments.size() > 2) {
       const bool has_seed = arguments[2] == "--seed" && arguments.size() > 4;
       const uint32_t seed = has_seed ? static_cast<uint32_t>(std::stoul(arguments[3])) : 0;
@@ -1541,8 +1536,7 @@ int Run(const std::vector<std::string>& arguments) {
     }
     const auto test = kTests.find(name);
     if (test == kTests.end()) {
-      std::fprintf(stderr,
-                   "usage: l3_nvimgcodec_test --list | NAME | --mutants N [--seed S] PATH...\n");
+      std::fprintf(stderr, "usage: l3_nvimgcodec_test NAME | --mutants N [--seed S] PATH...\n");
       return 2;
     }
     test->second();

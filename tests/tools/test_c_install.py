@@ -133,13 +133,6 @@ def _compile(source: Path, prefix: Path) -> Path:
     return source.parent / "program"
 
 
-def test_example_by_pkg_config(tmp_path: Path, prefix: Path) -> None:
-    source = tmp_path / "l3_roundtrip.c"
-    shutil.copy(EXAMPLE, source)
-    program = _compile(source, prefix)
-    assert "samples as" in _run(program, LD_LIBRARY_PATH=str(_libraries(prefix)))
-
-
 def test_program_of_the_docs(tmp_path: Path, prefix: Path) -> None:
     (code,) = re.findall(r"```c\n(.*?)```", DOC, re.DOTALL)
     (tmp_path / "program.c").write_text(code)
