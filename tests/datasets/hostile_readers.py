@@ -33,11 +33,11 @@ _set_clocks = limits.set_clocks
 def _misbehave() -> None:
     reading._READERS["bmp"] = read
     for module in (limits, alone):
-        module.CPU_SECONDS = CPU_SECONDS  # type: ignore[assignment]
+        vars(module).update(CPU_SECONDS=CPU_SECONDS)
     alone.BYTES_A_SECOND = 2000
-    if "WAIT" in os.environ:
+    if "SHORT_WAITS" in os.environ:
         limits.WAIT_SECONDS, alone.BYTES_A_SECOND = 3, 10000
-        alone.set_clocks = wait_two_seconds
+        vars(alone).update(set_clocks=wait_two_seconds)
     alone._convert = convert
 
 

@@ -218,7 +218,7 @@ def test_signals_of_the_caller_are_not_those_of_children(tmp_path: Path) -> None
         (tmp_path / "s" / f"{kind}.bmp").write_bytes(bmp(kind, 0))
     (tmp_path / "run.py").write_text(SIGNALS)
     command = [sys.executable, "run.py", "convert", "s", "d", "-j2"]
-    environment = child_environment(WAIT="1")
+    environment = child_environment(SHORT_WAITS="1")
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert run.returncode == 2
     assert "spins.bmp: no progress for " in run.stderr

@@ -8,7 +8,7 @@ import sys
 import pytest
 from children import child_environment
 
-PIXELS = 1 << 20
+PIXELS = 1 << 19
 SIDES = (1, 31)
 # With an effort other than the usual one behind it, which takes four times as long.
 CODINGS = {"packed": SIDES, "rans": SIDES, "rans 9": (1,), "stored": (1,)}

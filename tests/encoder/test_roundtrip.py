@@ -42,7 +42,7 @@ def check_round_trip(image: Samples, data: bytes) -> None:
     assert len(data) <= 1.001 * image.nbytes + 256
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(
     image=strategies.images(),
     coding=st.sampled_from(CODINGS),
