@@ -16,10 +16,8 @@ pytest.importorskip("scipy")  # for plans
 
 COMMANDS = [
     "convert images converted -j 2",
-    "convert images none --dry-run",
     "convert converted images-again -j 2 --to png",
     "verify converted -j 2",
-    "info converted",
     "encode images -o encoded -j 2 --verify",
     "decode encoded -o decoded -j 2",
     "profile images --seconds 0.1 --disk 2GB/s",
