@@ -35,7 +35,7 @@ def _misbehave() -> None:
     for module in (limits, alone):
         vars(module).update(CPU_SECONDS=CPU_SECONDS)
     alone.BYTES_A_SECOND = 2000
-    if "SHORT_WAITS" in os.environ:
+    if "SHORT_WAITS" in os.environ:  # 3 s in a batch, 2 s alone, and no seconds by the header
         limits.WAIT_SECONDS, alone.BYTES_A_SECOND = 3, 10000
         vars(alone).update(set_clocks=wait_two_seconds)
     alone._convert = convert
