@@ -51,10 +51,6 @@ def test_numcodecs_config_and_repr(codec: L3, monkeypatch: pytest.MonkeyPatch) -
     common.check_repr(repr(codec))
 
 
-def test_numcodecs_objects() -> None:
-    common.check_err_encode_object_buffer(L3())
-
-
 @given(data=st.data())
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_zarr_selections(data: Any) -> None:
