@@ -78,9 +78,8 @@ nvimgcodecStatus_t Create(void* instance, nvimgcodecEncoder_t* encoder,
     auto made = std::make_unique<Encoder>(Encoder{&log, {}});
     std::string wrong;
     if (!ReadOptions(options, log.id(), &made->options, &wrong)) {
-      log.Fail("\"" + wrong +
-               "\" is no option: the L3 encoder has coding=rans, packed or stored, and "
-               "effort=1 to 9.");
+      log.Fail("Unknown option \"" + wrong +
+               "\": the L3 encoder takes coding=rans, packed or stored, and effort=1 to 9.");
       return NVIMGCODEC_STATUS_EXTENSION_INVALID_PARAMETER;
     }
     *encoder = reinterpret_cast<nvimgcodecEncoder_t>(made.release());
@@ -273,7 +272,7 @@ nvimgcodecProcessingStatus_t EncodeOne(const Encoder& encoder,
   if (planned != kSuccess) return planned;
   if (info.value.buffer == nullptr ||
       info.value.buffer_kind != NVIMGCODEC_IMAGE_BUFFER_KIND_STRIDED_HOST) {
-    encoder.log->Fail("L3 encodes what is in host memory.");
+    encoder.log->Fail("The L3 encoder needs the image in host memory.");
     return kFail;
   }
   std::vector<uint16_t> copy;

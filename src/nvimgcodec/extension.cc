@@ -32,9 +32,9 @@ class Extension {
     const uint32_t version = framework_->version;
     if (version < kOldestVersion || version >= kFirstUnknownVersion) {
       Log(framework_, kExtensionId)
-          .Warn("This l3dali knows nvImageCodec 0.7 to 0.9, and this one counts as version " +
+          .Warn("This l3dali supports nvImageCodec 0.7 to 0.9, not version " +
                 std::to_string(version) +
-                ": it will not read L3 files. All else works. Install another l3dali, or "
+                ", which will not read L3 files. Other formats work. Install another l3dali, or "
                 "decode with fn.l3.decode.");
       return NVIMGCODEC_STATUS_SUCCESS;
     }

@@ -143,7 +143,7 @@ nvimgcodecStatus_t DecodeAndTell(GpuDecoder& gpu, const Batch& batch,
       gpu.Decode(batch, statuses);
       return NVIMGCODEC_STATUS_SUCCESS;
     } catch (const std::bad_alloc&) {
-      gpu.log().Fail(what + "no memory for it.");
+      gpu.log().Fail(what + "out of memory.");
     } catch (const std::exception& error) {
       gpu.log().Fail(what + error.what());
     }

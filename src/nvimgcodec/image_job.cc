@@ -59,7 +59,7 @@ nvimgcodecProcessingStatus_t Open(const Log& log, const nvimgcodecImageDesc_t* i
   Request request;
   if (!request.Read(image, code_stream, params)) {
     log.Fail(
-        "nvImageCodec does not say what to decode, or its structs are older than those of 0.7.");
+        "The request of nvImageCodec is incomplete, or its structs are older than those of 0.7.");
     return kFail;
   }
   const StreamBytes& file = job->file.emplace(code_stream->io_stream);

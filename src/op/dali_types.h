@@ -33,7 +33,7 @@ inline OutputType ParseType(dali::DALIDataType type) {
     case DALI_FLOAT: return OutputType::kF32;
     default:
       DALI_FAIL(
-          dali::make_string("`dtype` is one of uint8, int8, uint16, int16, uint32, int32, "
+          dali::make_string("`dtype` must be one of uint8, int8, uint16, int16, uint32, int32, "
                             "int64, float16 and float, got ",
                             type, "."));
   }

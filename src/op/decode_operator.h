@@ -38,7 +38,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
         return_status_(spec.GetArgument<bool>("return_status")) {
     const int64_t max_pixels = spec.GetArgument<int64_t>("max_pixels");
     DALI_ENFORCE(max_pixels >= 1 && max_pixels <= static_cast<int64_t>(kMaxPixels),
-                 dali::make_string("`max_pixels` is 1 to 2^31, got ", max_pixels, "."));
+                 dali::make_string("`max_pixels` must be 1 to 2^31, got ", max_pixels, "."));
     request_.max_pixels = static_cast<uint64_t>(max_pixels);
     request_.colors = ParseColors(spec.GetArgument<dali::DALIImageType>("output_type"));
     std::vector<int> channels;
@@ -46,10 +46,10 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       const std::string wrong =
           ParseChannels({channels.begin(), channels.end()}, &request_.channels);
       DALI_ENFORCE(!channels.empty() && wrong.empty(),
-                   dali::make_string("`channels` is a list of different numbers",
+                   dali::make_string("`channels` must be a list of different numbers",
                                      wrong.empty() ? "" : ": ", wrong, "."));
       DALI_ENFORCE(request_.colors == Colors::kStored,
-                   "`channels` are those of the file: they need the `output_type` ANY_DATA.");
+                   "`channels` selects channels as stored: it needs `output_type=types.ANY_DATA`.");
     }
     dali::DALIDataType dtype;
     if (spec.TryGetArgument(dtype, "dtype")) asked_type_ = ParseType(dtype);
@@ -81,7 +81,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   virtual uint32_t CommonChannels(const ImageInfo&) const { return 0; }
   // Says which `dtype` an image of 8 or 16 bits allows, if not all.
   virtual const char* TypeAdvice() const {
-    return " (photographs of 8 and of 16 bits need `fill_range=True` with it)";
+    return " (with `fill_range=True` for photographs of 8 and 16 bits)";
   }
   // Sets normalization and fill of the request.
   virtual void SetValues(const dali::Workspace&, int, bool) {}
@@ -252,12 +252,13 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       case Misfit::kType:
         return dali::make_string(name, RefuseType(info, type_, request_.fills_range), ".");
       case Misfit::kChannel:
-        return dali::make_string("`channels` has ", FindMissing(info, request_.channels), ", and ",
-                                 name, " has ", info.channels, " channels, numbered from 0.");
+        return dali::make_string("`channels` asks for ", FindMissing(info, request_.channels),
+                                 ", but ", name, " has ", info.channels,
+                                 " channels, numbered from 0.");
       case Misfit::kColors:
         return dali::make_string(name, " has ", info.channels,
-                                 " channels, and colors are made of up to 4: use the "
-                                 "`output_type` ANY_DATA, and `channels` for some of them.");
+                                 " channels, and only up to 4 can be converted to colors: use "
+                                 "`output_type=types.ANY_DATA`, and `channels` to select some.");
       default: break;
     }
     const auto [x, y] = *request_.window;

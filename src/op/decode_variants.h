@@ -108,7 +108,7 @@ class NormalizingOperator : public DecodeOperator<Backend> {
     return takes_any ? OutputChannels(this->request_, info) : 0;
   }
   const char* TypeAdvice() const override {
-    return " that holds the values of both, as int32 or float do";
+    return " that holds the values of both, such as int32 or float";
   }
   void SetValues(const dali::Workspace&, int sample, bool failed) override {
     Normalization& normalization = this->request_.normalization.emplace();
@@ -116,7 +116,7 @@ class NormalizingOperator : public DecodeOperator<Backend> {
     if (failed) return;
     DALI_ENFORCE(MakeNormalization(Values(mean_, sample), Values(std_, sample), scale_, shift_,
                                    &normalization),
-                 "`mean` and `std` have as many values, or one of them has one.");
+                 "`mean` and `std` must have the same number of values, or one of them one value.");
     const bool is_float = this->type_ == OutputType::kF16 || this->type_ == OutputType::kF32;
     for (const float value : fill_values_) {
       this->request_.fill.push_back(is_float ? value : std::trunc(value));  // as DALI does
@@ -136,11 +136,11 @@ class NormalizingOperator : public DecodeOperator<Backend> {
     // If stored channels are the output, images of other channel counts may fit. Zeros take their
     // shape.
     const std::string message = dali::make_string(
-        "`mean`, `std` and `fill_values` have one value or one for each channel, and `pad_output` "
-        "pads up to four, none that `channels` chose; ",
+        "`mean`, `std` and `fill_values` must have one value or one for each channel, and "
+        "`pad_output` cannot pad more than four channels or those of `channels`; ",
         this->Name(ws, sample), " has ", count, " channels.",
         TakesAnyChannels() && count <= kMaxChannels && values == 3
-            ? " `output_type=types.RGB` makes three."
+            ? " Use `output_type=types.RGB` for three."
             : "");
     DALI_ENFORCE(TakesAnyChannels() && (fits(1) || fits(2) || fits(3) || fits(4) ||
                                         (values <= kMaxImageChannels && fits(values))),
@@ -163,15 +163,16 @@ class NormalizingOperator : public DecodeOperator<Backend> {
     this->trims_ = policy == "trim_to_shape";
     if (this->request_.pads) fill_values_ = spec.GetRepeatedArgument<float>("fill_values");
     DALI_ENFORCE(this->request_.pads || this->trims_ || policy == "error",
-                 dali::make_string("`out_of_bounds_policy` is \"error\", \"pad\" or "
+                 dali::make_string("`out_of_bounds_policy` must be \"error\", \"pad\" or "
                                    "\"trim_to_shape\", got \"",
                                    policy, "\"."));
   }
 
   void SetLayout(const dali::TensorLayout& layout) {
     if (layout.empty()) return;
-    DALI_ENFORCE(layout.is_permutation_of("HWC"),
-                 dali::make_string("`output_layout` is a permutation of HWC, got ", layout, "."));
+    DALI_ENFORCE(
+        layout.is_permutation_of("HWC"),
+        dali::make_string("`output_layout` must be a permutation of HWC, got ", layout, "."));
     for (int i = 0; i < 3; ++i) {
       this->request_.layout[i] = layout[i] == 'H'   ? Axis::kHeight
                                  : layout[i] == 'W' ? Axis::kWidth
@@ -210,8 +211,8 @@ class DecodeWindows : public dali::OperatorWithRandomCrop<NormalizingOperator<Ba
     this->has_windows_ = true;
     DALI_ENFORCE(
         !this->trims_,
-        "`out_of_bounds_policy` is \"error\" or \"pad\" here: windows of a sample have one "
-        "size, so that none can be trimmed.");
+        "`out_of_bounds_policy` must be \"error\" or \"pad\" here: windows of a sample all have "
+        "one size and cannot be trimmed.");
   }
 
  protected:

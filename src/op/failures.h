@@ -70,8 +70,9 @@ class FailurePolicy {
   explicit FailurePolicy(const dali::OpSpec& spec)
       : operator_name_(dali::GetOpDisplayName(spec, true)) {
     const std::string on_error = spec.GetArgument<std::string>("on_error");
-    DALI_ENFORCE(on_error == "raise" || on_error == "zero",
-                 dali::make_string("on_error is \"raise\" or \"zero\", got \"", on_error, "\"."));
+    DALI_ENFORCE(
+        on_error == "raise" || on_error == "zero",
+        dali::make_string("`on_error` must be \"raise\" or \"zero\", got \"", on_error, "\"."));
     zero_ = on_error == "zero";
   }
 
@@ -91,11 +92,11 @@ class FailurePolicy {
               const std::string& where = "") {
     const int64_t bytes = input.tensor_shape_span(sample)[0];
     const char* advice =
-        bytes <= 1 ? " A reader with skip_cached_images gives no bytes of what it finds cached."
+        bytes <= 1 ? " A reader with `skip_cached_images` does not read cached files."
         : status == Status::kBadMagic &&
                 IsHandle(input.tensor<uint8_t>(sample), static_cast<size_t>(bytes))
-            ? " It is a lazy handle that another process made."
-        : status == Status::kBadMagic ? " `fn.decoders.image` reads other formats, and L3, too."
+            ? " It is a lazy handle from another process: use `lazy=False`."
+        : status == Status::kBadMagic ? " `fn.decoders.image` reads other formats as well as L3."
                                       : "";
     Report(dali::make_string("L3 decoding failed at ", Name(input, sample), where, ": ",
                              StatusMessage(status), " (", StatusName(status), ").", advice));
@@ -110,7 +111,7 @@ class FailurePolicy {
     if (failures_ > kAlwaysLogged && (failures_ & (failures_ - 1)) != 0) return;
     std::cerr << dali::make_string(
         "[L3] ", operator_name_, ": ", message,
-        " It becomes zeros. Failures of this operator so far: ", failures_, ".\n");
+        " The sample is filled with zeros. Failures of this operator so far: ", failures_, ".\n");
   }
 
  private:

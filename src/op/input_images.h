@@ -79,9 +79,9 @@ class InputImages {
       InputImage& image = images_[i];
       if (!asked && image.status == Status::kOk && StoredType(image.info) != type) {
         failures_.Report(dali::make_string(
-            "The output of a batch has one type, but ", failures_.Name(input, like), " holds ",
-            DaliType(type), " samples and ", failures_.Name(input, i), " ",
-            DaliType(StoredType(image.info)), " ones. Ask for a `dtype`", advice,
+            "All outputs of a batch must have the same type, but ", failures_.Name(input, like),
+            " holds ", DaliType(type), " and ", failures_.Name(input, i), " holds ",
+            DaliType(StoredType(image.info)), ". Set a `dtype`", advice,
             ", or read files of different types in separate readers."));
         image.status = Status::kInvalidArgument;
         image.info.sample_type = pixel.sample_type;
@@ -105,13 +105,13 @@ class InputImages {
       InputImage& image = images_[n];
       if (channels_of(image.info) == common) continue;
       if (image.status == Status::kOk) {
-        failures_.Report(dali::make_string("The output of a batch has one number of channels, but ",
-                                           failures_.Name(input, usual), " has ", channels, " and ",
-                                           failures_.Name(input, static_cast<int>(n)), " has ",
-                                           image.info.channels, ". ",
-                                           std::max(channels, image.info.channels) <= kMaxChannels
-                                               ? "`output_type=types.RGB` gives three for both."
-                                               : "`channels` chooses as many of each."));
+        failures_.Report(dali::make_string(
+            "All outputs of a batch must have the same number of channels, but ",
+            failures_.Name(input, usual), " has ", channels, " and ",
+            failures_.Name(input, static_cast<int>(n)), " has ", image.info.channels, ". ",
+            std::max(channels, image.info.channels) <= kMaxChannels
+                ? "Use `output_type=types.RGB` for three each."
+                : "Use `channels` to select equally many."));
         image.status = Status::kInvalidArgument;
       }
       image.info.channels = channels;

@@ -119,9 +119,9 @@ class MixedBackend {
       *cached = is_skipped ? cache_->FindUnread(source) : cache_->Find(source, file, size, size);
       DALI_ENFORCE(*cached != nullptr || !is_skipped,
                    dali::make_string("The reader skipped ", Printable(source),
-                                     " as it is cached, but not in the cache of this operator: "
-                                     "a pipeline had it that is gone. Make the reader anew, or "
-                                     "without skip_cached_images."));
+                                     " as cached, but it is not in this operator's cache: the "
+                                     "pipeline that cached it is gone. Create the reader again, "
+                                     "or without `skip_cached_images`."));
     }
     if (*cached == nullptr) return ParseImage(file, size, view);
     *view = (*cached)->view;
@@ -213,7 +213,7 @@ class MixedBackend {
   // The value of an argument that counts bytes.
   static size_t Bytes(const dali::OpSpec& spec, const std::string& name) {
     const int64_t bytes = spec.GetArgument<int64_t>(name);
-    DALI_ENFORCE(bytes >= 0, dali::make_string("`", name, "` is negative: ", bytes, "."));
+    DALI_ENFORCE(bytes >= 0, dali::make_string("`", name, "` must be 0 or more, got ", bytes, "."));
     return static_cast<size_t>(bytes);
   }
 
@@ -223,9 +223,9 @@ class MixedBackend {
                             Bytes(spec, "cache_threshold"), SkipListBytes(spec)};
     if (options.capacity_bytes == 0) return nullptr;
     const std::string type = spec.GetArgument<std::string>("cache_type");
-    DALI_ENFORCE(
-        type.empty() || type == "threshold" || type == "largest",
-        dali::make_string("`cache_type` is \"threshold\" or \"largest\", got \"", type, "\"."));
+    DALI_ENFORCE(type.empty() || type == "threshold" || type == "largest",
+                 dali::make_string("`cache_type` must be \"threshold\" or \"largest\", got \"",
+                                   type, "\"."));
     if (type == "largest") options.policy = CachePolicy::kLargest;
     return EncodedCache::OfDevice(device_id, options,
                                   [device_id] { return MakeDevice(device_id); });
@@ -270,8 +270,8 @@ class MixedBackend {
   explicit MixedBackend(const dali::OpSpec& spec) {
     DALI_FAIL(dali::make_string(
         dali::GetOpDisplayName(spec, true),
-        "(device=\"mixed\") needs the CUDA engine, and this build of l3dali has none. Reinstall "
-        "with L3_CUDA_ARCHS=native, or the GPU's compute capability, or use device=\"cpu\"."));
+        "(device=\"mixed\") needs the CUDA engine, which this build of l3dali lacks. Reinstall "
+        "with L3_CUDA_ARCHS=native or the GPU's compute capability, or use device=\"cpu\"."));
   }
 
   void ForEach(size_t, const std::function<void(size_t)>&) {}

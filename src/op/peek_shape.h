@@ -25,7 +25,7 @@ class PeekShape : public dali::StatelessOperator<dali::CPUBackend> {
                  static_cast<T*>(out)[i] = static_cast<T>(shape[i]);
                }
              };),
-        (DALI_FAIL(dali::make_string("`dtype` is one of int32, uint32, int64, uint64, float and "
+        (DALI_FAIL(dali::make_string("`dtype` must be int32, uint32, int64, uint64, float or "
                                      "double, got ",
                                      dtype_, "."))));
   }

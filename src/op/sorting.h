@@ -57,9 +57,9 @@ class Recognize : public Predicate {
       const bool is_l3 = file.Begins(kSignature, kNameBytes) || IsHandle(file.data, file.size);
       *output.mutable_tensor<bool>(i) = is_l3;
       if (has_numbers_) *ws.Output<dali::CPUBackend>(1).mutable_tensor<int32_t>(i) = i;
-      DALI_ENFORCE(is_l3 || !check_others_ || IsKnown(file),
-                   dali::make_string("Format of ", NameSample(input, i), ": ",
-                                     file.size == 0 ? "it has no bytes." : kUnknown));
+      DALI_ENFORCE(
+          is_l3 || !check_others_ || IsKnown(file),
+          dali::make_string(NameSample(input, i), file.size == 0 ? " has no bytes." : kUnknown));
     }
   }
 
@@ -68,8 +68,8 @@ class Recognize : public Predicate {
   // its own.
   static constexpr size_t kNameBytes = 4;
   static constexpr const char* kUnknown =
-      "neither L3 nor one that fn.decoders.image reads (JPEG, JPEG 2000, PNG, TIFF, BMP, PNM, "
-      "WebP).";
+      " is neither L3 nor a format that fn.decoders.image reads (JPEG, JPEG 2000, PNG, TIFF, BMP, "
+      "PNM, WebP).";
 
   struct File {
     const uint8_t* data;
@@ -110,7 +110,7 @@ class PickShare : public Predicate {
     share_.Acquire(spec_, ws, samples);
     const float share = share_[0].data[0];
     DALI_ENFORCE(share >= 0 && share <= 1,
-                 dali::make_string("`share` is 0 to 1, got ", share, "."));
+                 dali::make_string("`share` must be 0 to 1, got ", share, "."));
     // Sample i is picked if a multiple of the share passes a whole number there.
     const uint64_t step = static_cast<uint64_t>(std::ldexp(double{share}, 32));
     uint64_t sum = Start(input.tensor<uint8_t>(0), input.tensor_shape_span(0)[0]);

@@ -47,8 +47,8 @@ inline std::vector<TarSample> ReadTarIndex(const std::string& path) {
   };
   std::getline(file, line);
   check(bool(std::istringstream(line) >> version >> count) && count > 0, 0,
-        "it begins with a version and a positive number of samples");
-  check(version == "v1.1" || version == "v1.2", 0, "its version is neither v1.1 nor v1.2");
+        "it must begin with a version and a positive number of samples");
+  check(version == "v1.1" || version == "v1.2", 0, "its version must be v1.1 or v1.2");
   std::vector<TarSample> samples;
   while (samples.size() < static_cast<size_t>(count)) {
     std::getline(file, line);
@@ -58,7 +58,7 @@ inline std::vector<TarSample> ReadTarIndex(const std::string& path) {
       check(words >> member.offset >> member.bytes && (version == "v1.1" || words >> member.name),
             samples.size(), "a member needs an extension, an offset, a size and a name");
       check(member.offset % dali::detail::kBlockSize == 0 && member.offset != 0, samples.size(),
-            "an offset is no multiple of a tar's blocks");
+            "an offset is not a multiple of 512, the block size of tar");
     }
     check(!sample.empty(), samples.size(), "a sample has no members");
   }
@@ -109,7 +109,7 @@ class TarLoader : public dali::Loader<dali::CPUBackend, std::vector<FileEntry>, 
                  "`index_paths` needs one index for each of `paths`.");
     DALI_ENFORCE(
         missing_.empty() || missing_ == "empty" || missing_ == "skip" || missing_ == "error",
-        dali::make_string("missing_component_behavior is \"empty\", \"skip\" or \"error\", "
+        dali::make_string("`missing_component_behavior` must be \"empty\", \"skip\" or \"error\", "
                           "got \"",
                           missing_, "\"."));
     for (const std::string& list : spec.GetRepeatedArgument<std::string>("ext")) {
@@ -121,7 +121,7 @@ class TarLoader : public dali::Loader<dali::CPUBackend, std::vector<FileEntry>, 
     spec.TryGetArgument(shuffles_, "shuffle_after_epoch");
     spec.TryGetArgument(shuffle_seed_, "shuffle_after_epoch_seed");
     DALI_ENFORCE(!shuffles_ || !stick_to_shard_,
-                 "shuffle_after_epoch and stick_to_shard cannot be both true.");
+                 "`shuffle_after_epoch` cannot be combined with `stick_to_shard`.");
     if (shuffles_) stick_to_shard_ = true;  // each shard of the data changes with each epoch
   }
 
@@ -202,7 +202,8 @@ class TarLoader : public dali::Loader<dali::CPUBackend, std::vector<FileEntry>, 
       for (const TarMember& member : {samples.front().front(), samples.back().back()}) {
         if (HasMember(opened, member)) continue;
         DALI_FAIL(dali::make_string("The index ", Printable(index_paths_[tar]),
-                                    " does not fit the tar ", Printable(path), "."));
+                                    " does not match the tar ", Printable(path),
+                                    ". Create the index again."));
       }
     }
     for (const TarSample& members : samples) {
@@ -218,9 +219,8 @@ class TarLoader : public dali::Loader<dali::CPUBackend, std::vector<FileEntry>, 
       const bool is_whole = std::all_of(sample.members.begin(), sample.members.end(),
                                         [](const TarMember& member) { return member.offset != 0; });
       if (!is_whole && missing_ == "error") {
-        DALI_FAIL(dali::make_string("A sample of ", Printable(path), ", that of ",
-                                    Printable(members.front().name),
-                                    ", has no member for one of the outputs."));
+        DALI_FAIL(dali::make_string("The sample with ", Printable(members.front().name), " in ",
+                                    Printable(path), " has no member for one of `ext`."));
       }
       if (is_whole || missing_ != "skip") samples_.push_back(std::move(sample));
     }
@@ -264,7 +264,7 @@ class TarReader : public dali::DataReader<dali::CPUBackend, std::vector<FileEntr
     DALI_ENFORCE(types_.size() == outputs, "`dtypes` needs one type for each of `ext`.");
     for (const dali::DALIDataType type : types_) {
       DALI_ENFORCE(DALI_UINT8 <= type && type <= DALI_FLOAT64,
-                   dali::make_string("`dtypes` has ", type, ", which is no type of numbers."));
+                   dali::make_string("`dtypes` has ", type, ", which is not a numeric type."));
       batches_.emplace_back(spec);
     }
     loader_ = dali::InitLoader<TarLoader>(spec);
@@ -286,9 +286,10 @@ class TarReader : public dali::DataReader<dali::CPUBackend, std::vector<FileEntr
       const auto bytes = static_cast<int64_t>(dali::TypeTable::GetTypeInfo(types_[i]).size());
       for (int s = 0; s < shape.num_samples(); ++s) {
         int64_t& length = shape.tensor_shape_span(s)[0];
-        DALI_ENFORCE(length % bytes == 0,
-                     dali::make_string("A member of ", length, " bytes is no array of ", types_[i],
-                                       ": ", Printable((*GetCurrBatch()[s])[i].path)));
+        DALI_ENFORCE(
+            length % bytes == 0,
+            dali::make_string("A member of ", Printable((*GetCurrBatch()[s])[i].path), " has ",
+                              length, " bytes, not a multiple of the size of ", types_[i], "."));
         length /= bytes;
       }
       outputs.push_back({shape, types_[i]});

@@ -31,14 +31,15 @@ class CropArguments {
     has_crop_ = spec.ArgumentDefined("crop");
     has_sides_ = has_h;
     DALI_ENFORCE(has_h == has_w, "`crop_w` and `crop_h` must be given together.");
-    DALI_ENFORCE(has_w || !has_d, "`crop_d` goes together with `crop_w` and `crop_h`.");
-    DALI_ENFORCE(!has_crop_ || !has_h, "`crop` excludes `crop_h`, `crop_w` and `crop_d`.");
+    DALI_ENFORCE(has_w || !has_d, "`crop_d` needs `crop_w` and `crop_h`.");
+    DALI_ENFORCE(!has_crop_ || !has_h,
+                 "`crop` cannot be combined with `crop_h`, `crop_w` or `crop_d`.");
     if (spec.HasArgument("crop")) crop_ = spec.GetRepeatedArgument<float>("crop");
 
     const std::string rounding = spec.GetArgument<std::string>("rounding");
     DALI_ENFORCE(
         rounding == "round" || rounding == "truncate",
-        dali::make_string("`rounding` is \"round\" or \"truncate\", got \"", rounding, "\"."));
+        dali::make_string("`rounding` must be \"round\" or \"truncate\", got \"", rounding, "\"."));
     rounding_ = rounding == "round" ? Rounding::kNearest : Rounding::kTruncate;
   }
 
@@ -54,7 +55,7 @@ class CropArguments {
       // Height and width come last, behind the depth of volumes.
       const std::vector<float> crop = GetCrop(ws, sample);
       DALI_ENFORCE(crop.size() == 2 || crop.size() == 3,
-                   dali::make_string("`crop` has 2 or 3 elements, got ", crop.size(), "."));
+                   dali::make_string("`crop` must have 2 or 3 elements, got ", crop.size(), "."));
       height = crop[crop.size() - 2];
       width = crop[crop.size() - 1];
     }
@@ -73,11 +74,11 @@ class CropArguments {
                    const char* position_name, bool lenient) const {
     const float position = spec_.GetArgument<float>(position_name, &ws, sample);
     Extent extent = {0, 1};
-    DALI_ENFORCE(CropExtent(image_px, crop_px, position, rounding_, &extent) || lenient,
-                 dali::make_string("A crop of ", crop_px, " pixels at `", position_name, "` ",
-                                   position, " for sample ", sample,
-                                   ": the size must be a number of pixels and the position "
-                                   "within [0, 1]."));
+    DALI_ENFORCE(
+        CropExtent(image_px, crop_px, position, rounding_, &extent) || lenient,
+        dali::make_string("Invalid crop of sample ", sample, ": ", crop_px, " pixels at `",
+                          position_name, "` ", position,
+                          ". The size must fit in 32 bits and the position within [0, 1]."));
     return extent;
   }
 
@@ -101,13 +102,13 @@ class SliceArguments {
         rel_shape_("rel_shape", spec),
         axes_("axes", spec) {
     DALI_ENFORCE(start_.HasExplicitValue() + rel_start_.HasExplicitValue() <= 1,
-                 "`start` excludes `rel_start`.");
+                 "`start` cannot be combined with `rel_start`.");
     const int ends = end_.HasExplicitValue() + rel_end_.HasExplicitValue() +
                      shape_.HasExplicitValue() + rel_shape_.HasExplicitValue();
-    DALI_ENFORCE(ends <= 1, "Of `end`, `rel_end`, `shape` and `rel_shape` one can be given.");
+    DALI_ENFORCE(ends <= 1, "Only one of `end`, `rel_end`, `shape` and `rel_shape` can be given.");
     named_ = ends > 0 || start_.HasExplicitValue() || rel_start_.HasExplicitValue();
     DALI_ENFORCE(!spec.ArgumentDefined("axes") || !spec.HasArgument("axis_names"),
-                 "`axes` excludes `axis_names`.");
+                 "`axes` cannot be combined with `axis_names`.");
     normalized_anchor_ = spec.GetArgument<bool>("normalized_anchor");
     normalized_shape_ = spec.GetArgument<bool>("normalized_shape");
   }
@@ -119,11 +120,12 @@ class SliceArguments {
     AcquireAxes(ws, samples);
     if (!named_) {
       DALI_ENFORCE(ws.NumInput() == 3,
-                   "A slice needs named arguments, such as `start` and `shape`, or two more "
-                   "inputs, anchor and shape.");
+                   "A slice needs named arguments, such as `start` and `shape`, or the inputs "
+                   "anchor and shape.");
       return AcquireInputs(ws);
     }
-    DALI_ENFORCE(ws.NumInput() == 1, "Named slice arguments exclude the inputs anchor and shape.");
+    DALI_ENFORCE(ws.NumInput() == 1,
+                 "Named slice arguments cannot be combined with the inputs anchor and shape.");
     dali::TensorListShape<1> counts(samples);
     for (int i = 0; i < samples; ++i) {
       counts.set_tensor_shape(i,
@@ -160,11 +162,11 @@ class SliceArguments {
       }
       Extent* extent = vertical ? &region.y : &region.x;
       if (!SliceExtent(image_px, start, end, shape, !named_, extent)) {
-        *misfit = dali::make_string("The slice of sample ", sample, " along ", vertical ? 'H' : 'W',
-                                    ", of ", image_px, " pixels: start ", start.value, ", end ",
-                                    end.value, ", shape ", shape.value,
-                                    " (0 where not given). Bounds must be numbers, and the end "
-                                    "not before the start.");
+        *misfit = dali::make_string("Invalid slice of sample ", sample, " along ",
+                                    vertical ? 'H' : 'W', " (", image_px, " pixels): start ",
+                                    start.value, ", end ", end.value, ", shape ", shape.value,
+                                    " (0 where not given). Bounds must be finite, and the end not "
+                                    "before the start.");
       }
     }
     return region;
@@ -182,7 +184,7 @@ class SliceArguments {
     } else {
       for (const char name : spec_.GetArgument<dali::TensorLayout>("axis_names")) {
         DALI_ENFORCE(name == 'H' || name == 'W',
-                     dali::make_string("`axis_names` are of H and W, got ", name, "."));
+                     dali::make_string("`axis_names` must contain only H and W, got ", name, "."));
         indices.push_back(name == 'H' ? 0 : 1);
       }
     }
@@ -196,7 +198,7 @@ class SliceArguments {
   }
 
   static std::vector<Axis> MakeAxes(const std::vector<int>& indices) {
-    DALI_ENFORCE(!indices.empty(), "`axes` names no axis: it has one or two numbers.");
+    DALI_ENFORCE(!indices.empty(), "`axes` must have one or two numbers, got none.");
     std::vector<Axis> axes;
     for (const int index : indices) {
       DALI_ENFORCE(index >= -2 && index < 2,
@@ -224,14 +226,14 @@ class SliceArguments {
     const auto& anchors = ws.Input<dali::CPUBackend>(1);
     const auto& shapes = ws.Input<dali::CPUBackend>(2);
     DALI_ENFORCE(anchors.type() == shapes.type(),
-                 dali::make_string("The inputs anchor and shape have one type, got ",
+                 dali::make_string("The inputs anchor and shape must have the same type, got ",
                                    anchors.type(), " and ", shapes.type(), "."));
-    TYPE_SWITCH(
-        anchors.type(), dali::type2id, T, (int32_t, int64_t, float),
-        (ReadBounds<T>(anchors, normalized_anchor_, &anchors_);
-         ReadBounds<T>(shapes, normalized_shape_, &shapes_);),
-        (DALI_FAIL(dali::make_string("The inputs anchor and shape are int32, int64 or float, got ",
-                                     anchors.type(), "."))));
+    TYPE_SWITCH(anchors.type(), dali::type2id, T, (int32_t, int64_t, float),
+                (ReadBounds<T>(anchors, normalized_anchor_, &anchors_);
+                 ReadBounds<T>(shapes, normalized_shape_, &shapes_);),
+                (DALI_FAIL(dali::make_string(
+                    "The inputs anchor and shape must be int32, int64 or float, got ",
+                    anchors.type(), "."))));
   }
 
   template <typename T>
@@ -241,9 +243,10 @@ class SliceArguments {
     const bool share = normalized && std::is_floating_point_v<T>;
     for (int i = 0; i < input.num_samples(); ++i) {
       const int64_t count = dali::volume(input.tensor_shape_span(i));
-      DALI_ENFORCE(count == static_cast<int64_t>(sample_axes_[i].size()),
-                   dali::make_string("The inputs anchor and shape have an element for each of ",
-                                     sample_axes_[i].size(), " axes, got ", count, "."));
+      DALI_ENFORCE(
+          count == static_cast<int64_t>(sample_axes_[i].size()),
+          dali::make_string("The inputs anchor and shape must have one element for each of ",
+                            sample_axes_[i].size(), " axes, got ", count, "."));
       for (int64_t k = 0; k < count; ++k) {
         (*bounds)[i].push_back({share ? SliceBound::Unit::kShare : SliceBound::Unit::kPixels,
                                 static_cast<double>(input.tensor<T>(i)[k])});
@@ -272,16 +275,15 @@ class WindowArguments {
       : spec_(spec), window_("window", spec), stride_("stride", spec) {
     has_count_ = spec.ArgumentDefined("count");
     const int ways = (spec.NumRegularInput() == 2) + stride_.HasExplicitValue() + has_count_;
-    DALI_ENFORCE(ways == 1, dali::make_string(
-                                "Give the places of windows once: by a second input, the anchors, "
-                                "or by `stride` or by `count`; here by ",
-                                ways, " of them."));
+    DALI_ENFORCE(ways == 1,
+                 dali::make_string("Windows need exactly one of `stride`, `count` and anchors as a "
+                                   "second input, got ",
+                                   ways, " of them."));
     const bool has_area =
         spec.ArgumentDefined("random_area") || spec.ArgumentDefined("random_aspect_ratio");
-    DALI_ENFORCE(has_count_ || !has_area,
-                 "`random_area` and `random_aspect_ratio` go together with `count`.");
+    DALI_ENFORCE(has_count_ || !has_area, "`random_area` and `random_aspect_ratio` need `count`.");
     DALI_ENFORCE(!window_.HasExplicitValue() || !has_area,
-                 "`window` excludes `random_area` and `random_aspect_ratio`.");
+                 "`window` cannot be combined with `random_area` or `random_aspect_ratio`.");
     DALI_ENFORCE(window_.HasExplicitValue() || has_count_,
                  "`window`, the height and width of the windows, is missing.");
   }
@@ -298,14 +300,15 @@ class WindowArguments {
     ws_ = &ws;
     if (spec_.NumRegularInput() != 2) return;
     const auto& anchors = ws.Input<dali::CPUBackend>(1);
-    DALI_ENFORCE(anchors.type() == DALI_INT32 || anchors.type() == DALI_INT64,
-                 dali::make_string("The anchors are int32 or int64, got ", anchors.type(), "."));
+    DALI_ENFORCE(
+        anchors.type() == DALI_INT32 || anchors.type() == DALI_INT64,
+        dali::make_string("The anchors must be int32 or int64, got ", anchors.type(), "."));
     for (int i = 0; i < samples; ++i) {
       const auto& shape = anchors.tensor_shape_span(i);
       DALI_ENFORCE(shape.size() == 2 && shape[1] == 2,
-                   dali::make_string("The anchors of a sample are an array of N x 2, y and x of "
-                                     "each window, got ",
-                                     anchors.tensor_shape(i), " for sample ", i, "."));
+                   dali::make_string("The anchors of sample ", i,
+                                     " must have shape N x 2, y and x of each window, got ",
+                                     anchors.tensor_shape(i), "."));
     }
   }
 
@@ -318,9 +321,10 @@ class WindowArguments {
     Size window;
     if (window_.HasExplicitValue()) {
       window = {window_[sample].data[1], window_[sample].data[0]};
-      DALI_ENFORCE(window.width_px > 0 && window.height_px > 0,
-                   dali::make_string("`window` of sample ", sample, " is ", window.height_px, " x ",
-                                     window.width_px, " pixels (height x width): it is empty."));
+      DALI_ENFORCE(
+          window.width_px > 0 && window.height_px > 0,
+          dali::make_string("`window` of sample ", sample, " is ", window.height_px, " x ",
+                            window.width_px, " pixels (height x width): both must be 1 or more."));
     } else {
       window = random_size();
     }
@@ -382,7 +386,7 @@ class WindowArguments {
     const int64_t stride_x = stride_[sample].data[1];
     DALI_ENFORCE(stride_y > 0 && stride_x > 0,
                  dali::make_string("`stride` of sample ", sample, " is (", stride_y, ", ", stride_x,
-                                   "): both are 1 pixel or more."));
+                                   "): both must be 1 pixel or more."));
     const int64_t rows = GridCount(image.height_px, window.height_px, stride_y, pads);
     const int64_t columns = GridCount(image.width_px, window.width_px, stride_x, pads);
     if (rows > kMaxWindows / columns) {
@@ -402,8 +406,8 @@ class WindowArguments {
                     std::vector<Region>* regions) const {
     const int count = spec_.GetArgument<int>("count", ws_, sample);
     DALI_ENFORCE(count >= 0 && count <= kMaxWindows,
-                 dali::make_string("`count` of sample ", sample, " is ", count, ", and not 0 to ",
-                                   kMaxWindows, "."));
+                 dali::make_string("`count` of sample ", sample, " must be 0 to ", kMaxWindows,
+                                   ", got ", count, "."));
     // Windows larger than the image reach out on both sides, or are found outside of it.
     const auto place = [&](int64_t image_px, int64_t window_px) {
       const int64_t room = image_px - window_px;

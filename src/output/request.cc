@@ -247,8 +247,8 @@ std::string ParseChannels(const std::vector<int64_t>& numbers, ChosenChannels* c
   chosen->clear();
   for (const int64_t number : numbers) {
     if (number < 0 || number >= int64_t{kMaxImageChannels}) {
-      return "channels are numbered from 0 to " + std::to_string(kMaxImageChannels - 1) + ", and " +
-             std::to_string(number) + " is asked for";
+      return "channel " + std::to_string(number) + " is out of range: channels are 0 to " +
+             std::to_string(kMaxImageChannels - 1);
     }
     if (seen[static_cast<size_t>(number)]) {
       return "channel " + std::to_string(number) + " is asked for twice";
@@ -283,9 +283,9 @@ std::string RefuseType(const ImageInfo& info, OutputType type, std::optional<boo
   const std::string asked = name == nullptr ? TypeName(type) : name;
   return std::string(" holds ") + TypeName(StoredType(info)) + (labels ? " labels" : " samples") +
          ", and " + asked +
-         " cannot hold all of their values: ask for a wider dtype, for fill_range=True, which "
-         "rescales them to the range of " +
-         asked + ", or for fill_range=False, which keeps the numbers and saturates";
+         " cannot hold all of their values: use a wider dtype, fill_range=True to rescale them "
+         "to the range of " +
+         asked + ", or fill_range=False to keep the numbers and saturate";
 }
 
 bool MakeNormalization(const std::vector<float>& mean, const std::vector<float>& std, float scale,

@@ -36,7 +36,7 @@ inline OutputType OutputTypeOf(const std::string& name) {
   for (uint32_t i = 0; i < kOutputTypes; ++i) {
     if (name == TypeName(static_cast<OutputType>(i))) return static_cast<OutputType>(i);
   }
-  throw py::value_error("no type of outputs: " + name);
+  throw py::value_error("unknown dtype: " + name);
 }
 
 // How the items of a call are read, besides what is asked of all of them.
@@ -120,7 +120,7 @@ class DecodeBatch {
 
   // Gives a partial batch its files, each with its whole size; only bytes of Ranges() are read.
   void Complete(const std::vector<py::buffer>& files) {
-    if (files.size() != files_.size()) throw py::value_error("the bytes of each file");
+    if (files.size() != files_.size()) throw py::value_error("each file needs its bytes");
     for (size_t k = 0; k < files.size(); ++k) {
       const BufferBytes& bytes = bytes_.emplace_back(files[k]);
       for (size_t i = files_[k].begin; i < files_[k].end; ++i) {
@@ -157,7 +157,7 @@ class DecodeBatch {
   void PlaceOutputs(const std::vector<uintptr_t>& addresses,
                     const std::optional<std::vector<int64_t>>& row_strides) {
     if (addresses.size() != size() || (row_strides && row_strides->size() != size())) {
-      throw py::value_error("an output for each item");
+      throw py::value_error("each item needs an output");
     }
     if (options_.is_partial) throw py::value_error("the files are not complete");
     outputs_.clear();
@@ -197,7 +197,7 @@ class DecodeBatch {
   DecodeBatch(size_t count, const std::vector<MaybeWindow>& windows, const DecodeRequest& request,
               const BatchOptions& options)
       : options_(options), request_(request), windows_(windows), views_(count), plans_(count) {
-    if (windows.size() != count) throw py::value_error("a window for each item");
+    if (windows.size() != count) throw py::value_error("each item needs a window, or None");
   }
 
   void AddItem(bool shares_file, const std::string& path) {
@@ -300,17 +300,18 @@ class DecodeBatch {
                                   ? RefuseType(info, kBfloat16, request.fills_range, "bfloat16")
                                   : RefuseType(info, *request.type, request.fills_range));
       case Misfit::kColors:
-        return "colors are made of images of up to 4 channels, all of them, and this one has " +
-               count + "; decode them as stored";
+        return "modes RGB and GRAY need an image of up to 4 channels, without channels chosen, and "
+               "this one has " +
+               count + "; use mode UNCHANGED";
       case Misfit::kChannel:
         return "channel " + std::to_string(FindMissing(info, request.channels)) +
-               " is asked for, and the image has " + count + ", numbered from 0";
+               " does not exist: the image has " + count + ", numbered from 0";
       case Misfit::kPixels: {
         const uint32_t channels = OutputChannels(request, info);
         return width + " x " + height +
                (PixelCost(channels) == 1 ? "" : " x " + std::to_string(channels) + " / 4") +
                " pixels are more than the limit of " + std::to_string(request.max_pixels) +
-               "; max_pixels, in the command --max-pixels, raises it";
+               "; raise max_pixels (in the command --max-pixels)";
       }
       default:
         return "the window of " + height + " rows from " + std::to_string(window.y.begin_px) +

@@ -103,7 +103,7 @@ class GpuMeter {
   static constexpr uint64_t kEntrySlack = 4096;
 
   static void RequireCount(unsigned count) {
-    if (count == 0) throw py::value_error("a count above 0 is needed");
+    if (count == 0) throw py::value_error("count must be above 0");
   }
 
   // The first run warms up.

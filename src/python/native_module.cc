@@ -73,7 +73,7 @@ class SignalScope {
 
 uint32_t TileSideLog2(uint32_t side) {
   if (side == 0 || (side & (side - 1)) != 0) {
-    ThrowL3Error(Status::kInvalidArgument, "tile sides are powers of two");
+    ThrowL3Error(Status::kInvalidArgument, "tile sides must be powers of two");
   }
   return BitLength(side) - 1;
 }
@@ -110,12 +110,13 @@ py::bytes Encode(const py::array& image, const std::string& coding, int effort, 
   }
   for (py::ssize_t i = 0; i < 3; ++i) {
     if (image.shape(i) < 1 || image.shape(i) > py::ssize_t{1} << 31) {
-      ThrowL3Error(Status::kInvalidArgument, "image size");
+      ThrowL3Error(Status::kInvalidArgument, "image sides must be 1 to 2^31");
     }
   }
   const std::optional<Coding> encode_coding = FindCoding(coding);
-  if (!encode_coding) ThrowL3Error(Status::kInvalidArgument, "coding");
-  if (effort < 1) ThrowL3Error(Status::kInvalidArgument, "effort");
+  if (!encode_coding)
+    ThrowL3Error(Status::kInvalidArgument, "coding must be packed, rans or stored");
+  if (effort < 1) ThrowL3Error(Status::kInvalidArgument, "effort must be 1 or more");
   PixelView pixels{};
   pixels.data = static_cast<const uint8_t*>(image.data());
   pixels.height_px = static_cast<uint32_t>(image.shape(0));

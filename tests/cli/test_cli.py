@@ -513,7 +513,7 @@ def test_many_bands_through_tiff(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert ".png cannot hold 7 channels of 16 bits; use .tif" in output
     code, output = run("decode", l3, "-o", tmp_path / "no.png", "--channels", "3,9")
     assert code == 2
-    assert "channel 9 is asked for, and the image has 7" in output
+    assert "channel 9 does not exist: the image has 7" in output
 
 
 @pytest.mark.parametrize(

@@ -149,8 +149,8 @@ def test_there_are_no_statistics_without_a_cache(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cache_size": -1}, "`cache_size` is negative"),
-        ({"cache_size": 1, "cache_type": "newest"}, "`cache_type` is"),
+        ({"cache_size": -1}, "`cache_size` must be 0 or more"),
+        ({"cache_size": 1, "cache_type": "newest"}, "`cache_type` must be"),
     ],
 )
 def test_wrong_arguments_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:

@@ -123,12 +123,12 @@ def fails(device: str, encoded: list[Array], message: str, **arguments: Any) -> 
 def test_what_is_refused(device: str) -> None:
     _, encoded = make_bands(SHAPES)
     few = encoded[3:]
-    fails(device, encoded, "has 13 channels, and colors are made of up to 4", output_type=types.RGB)
-    fails(device, few, "`channels` are those of the file", output_type=types.RGB, channels=[0])
+    fails(device, encoded, "has 13 channels, and only up to 4", output_type=types.RGB)
+    fails(device, few, "`channels` selects channels as stored", output_type=types.RGB, channels=[0])
     fails(device, few, "channel 1 is asked for twice", channels=[1, 1])
-    fails(device, few, "4096 is asked for", channels=[4096])
-    fails(device, few, "-1 is asked for", channels=[-1])
-    fails(device, few, r"`channels` has 3, and .* has 3 channels", channels=[0, 3])
+    fails(device, few, "channel 4096 is out of range", channels=[4096])
+    fails(device, few, "channel -1 is out of range", channels=[-1])
+    fails(device, few, r"`channels` asks for 3, but .* has 3 channels", channels=[0, 3])
     fails(device, encoded, "of 13 channels, more than `max_pixels`", max_pixels=40 * 70 * 4 - 1)
     assert len(decode(encoded[:1], device, max_pixels=40 * 70 * 4)) == 1
 

@@ -262,9 +262,9 @@ def test_images_smaller_than_the_window(
     assert not images[1].any()
     np.testing.assert_array_equal(images[0], images[2])
     assert re.search(
-        r"sample 1.* (\[12 x 9\]|(9|12) pixels).*becomes zeros", capfd.readouterr().err
+        r"sample 1.* (\[12 x 9\]|\(?(9|12) pixels).*filled with zeros", capfd.readouterr().err
     )
-    with pytest.raises(RuntimeError, match=r"sample 1.* (\[12 x 9\]|(9|12) pixels)"):
+    with pytest.raises(RuntimeError, match=r"sample 1.* (\[12 x 9\]|\(?(9|12) pixels)"):
         call(name, samples, device, **window)
 
 
@@ -288,7 +288,7 @@ def test_other_bit_depths(wide: list[int], pair: Pair, device: str) -> None:
             assert image.shape == other.image.shape
             assert not image.any()
             assert STATUS_NAMES[status] == "kInvalidArgument"
-    with pytest.raises(RuntimeError, match=r"uint8 samples.*`dtype`|uint16 samples.*`dtype`"):
+    with pytest.raises(RuntimeError, match=r"holds (uint8|uint16)\. Set a `dtype`"):
         decode(samples, device)
 
 
@@ -344,13 +344,13 @@ def test_batches_of_several_channels(tmp_path: Path, device: str, on_error: str)
         assert shapes(0, 1, 2) == [(3, 30, 40, n > 0) for n in range(3)]  # as most images have
         assert shapes(0, 4, 4) == [(6, 30, 40, n > 0) for n in range(3)]
         return
-    rgb = r"`output_type=types\.RGB` gives three for both\."
+    rgb = r"Use `output_type=types\.RGB` for three each\."
     named = r"but sample 0 \(.*1\.l3\) has 3 and sample 2 \(.*{}\.l3\) has {}\. "
     with pytest.raises(RuntimeError, match=named.format(3, 4) + rgb):
         shapes(1, 2, 3)
     with pytest.raises(RuntimeError, match=named.format(0, 1) + rgb):
         shapes(1, 2, 0, pad_output=True)
-    with pytest.raises(RuntimeError, match=named.format(4, 6) + "`channels` chooses as many"):
+    with pytest.raises(RuntimeError, match=named.format(4, 6) + "Use `channels` to select"):
         shapes(1, 2, 4)
 
 
@@ -423,7 +423,7 @@ def test_max_pixels_counts_the_window(name: str, claim: Array, device: str) -> N
 
 @pytest.mark.parametrize("pixels", [0, -1, 2**31 + 1])
 def test_max_pixels_in_range(device: str, pair: Pair, pixels: int) -> None:
-    with pytest.raises(RuntimeError, match=r"`max_pixels` is 1 to 2\^31"):
+    with pytest.raises(RuntimeError, match=r"`max_pixels` must be 1 to 2\^31"):
         decode([pair.l3], device, max_pixels=pixels)
 
 

@@ -178,7 +178,7 @@ def test_ycbcr_is_refused(device: str) -> None:
 @pytest.mark.parametrize("channels", [1, 2, 4])
 def test_three_values_for_other_channels(device: str, channels: int) -> None:
     samples = [make_pairs(57, 1, channels=[channels])[0].l3]
-    remedy = rf"sample 0 has {channels} channels\. `output_type=types\.RGB` makes three\."
+    remedy = rf"sample 0 has {channels} channels\. Use `output_type=types\.RGB` for three\."
     with pytest.raises(RuntimeError, match=remedy):
         call("decode_crop_mirror_normalize", samples, device, mean=[1.0, 2.0, 3.0])
 

@@ -483,7 +483,7 @@ def test_picks_depend_on_the_files_alone() -> None:
 
 @pytest.mark.parametrize("share", [-0.01, 1.01, float("nan")])
 def test_no_share(share: float) -> None:
-    with pytest.raises(RuntimeError, match="`share` is 0 to 1"):
+    with pytest.raises(RuntimeError, match="`share` must be 0 to 1"):
         picks(batch_of(1, 3), share)
 
 
@@ -509,7 +509,7 @@ def test_recognize(data: bytes, is_l3: bool) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"GIF89a" + bytes(40), "neither L3 nor one that fn.decoders.image reads"),
+        (b"GIF89a" + bytes(40), "neither L3 nor a format that fn.decoders.image reads"),
         (b"\x8bL3F\r\n\x1a", "kTruncated"),
         (l3dali.encode(np.zeros((300, 300), np.uint8))[:-9], "kTruncated"),
         (b"\x8bL3F\n\x1a\n" + bytes(90), "kBadMagic"),
@@ -564,7 +564,7 @@ def test_a_name(pairs: list[Pair], device: str) -> None:
 
 
 def test_empty_sample(pairs: list[Pair], device: str) -> None:
-    with pytest.raises(RuntimeError, match="sample 1: it has no bytes"):
+    with pytest.raises(RuntimeError, match="sample 1 has no bytes"):
         decode_mixed([pairs[0].png, as_sample(b"")], device)
 
 

@@ -340,7 +340,7 @@ def test_peek_shape_and_whole_reads_name_a_missing_file(three: list[Path], lazy:
 def test_a_handle_of_another_process(three: list[Path]) -> None:
     handle = handles_of(three)[0].copy()
     handle[9] ^= 1  # of the process's number
-    with pytest.raises(RuntimeError, match="lazy handle that another process made"):
+    with pytest.raises(RuntimeError, match="lazy handle from another process"):
         pipeline(lambda: fn.l3.decode(source([handle])), "cpu", 1).run()
 
 

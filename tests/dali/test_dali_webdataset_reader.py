@@ -168,17 +168,17 @@ def _refusal(folder: Path, **more: Any) -> str:
 def test_an_index_of_another_tar(folder: Path, tmp_path: Path, lazy: bool) -> None:
     indexes = [str(folder / f"{i}.idx") for i in (1, 0, 2)]
     text = _refusal(folder, index_paths=indexes, lazy=lazy)
-    assert f"{indexes[0]} does not fit the tar {folder}/0.tar" in text
+    assert f"{indexes[0]} does not match the tar {folder}/0.tar" in text
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "line 0: it begins with"),
-        ("v1.2 0\n", "line 0: it begins with"),
-        ("v1.3 1\nl3 512 5 a.l3\n", "neither v1.1 nor v1.2"),
+        ("", "line 0: it must begin with"),
+        ("v1.2 0\n", "line 0: it must begin with"),
+        ("v1.3 1\nl3 512 5 a.l3\n", "must be v1.1 or v1.2"),
         ("v1.2 1\nl3 512 5\n", "line 1: a member needs"),
-        ("v1.2 1\nl3 5 512 a.l3\n", "line 1: an offset is no multiple"),
+        ("v1.2 1\nl3 5 512 a.l3\n", "line 1: an offset is not a multiple"),
         ("v1.2 2\nl3 512 5 a.l3\n", "line 2: a sample has no members"),
     ],
 )
@@ -195,10 +195,10 @@ def test_a_malformed_index(folder: Path, tmp_path: Path, text: str, reason: str)
         ({"paths": []}, "paths"),
         ({"index_paths": ["a.idx"]}, "one index for each"),
         ({"missing_component_behavior": "maybe"}, 'got "maybe"'),
-        ({"missing_component_behavior": "error"}, "has no member for one of the outputs"),
+        ({"missing_component_behavior": "error"}, "has no member for one of `ext`"),
         ({"dtypes": [types.UINT8]}, "one type for each"),
-        ({"ext": ["png", "cls"], "dtypes": [types.INT64] * 2}, "is no array of"),
-        ({"dtypes": [types.UINT8, types.STRING]}, "no type of numbers"),
+        ({"ext": ["png", "cls"], "dtypes": [types.INT64] * 2}, "not a multiple of the size of"),
+        ({"dtypes": [types.UINT8, types.STRING]}, "not a numeric type"),
         ({"paths": ["/none.tar"] * 3}, "/none.tar cannot be opened"),
     ],
 )

@@ -259,7 +259,7 @@ def test_the_first_bad_payload_decides() -> None:
         ([1.5], TypeError, "sequence of integers"),
         ([True, False], TypeError, "sequence of integers"),
         (3, TypeError, "sequence of integers"),
-        ([6], L3Error, "channel 6 is asked for, and the image has 6"),
+        ([6], L3Error, "channel 6 does not exist: the image has 6"),
     ],
 )
 def test_wrong_channels(channels: Any, error: type[Exception], message: str) -> None:
