@@ -960,7 +960,7 @@ void MemoryOfTheFramework() {
     for (const Image& image : outputs) {
       CHECK(image.times_ready == 1 && image.status == NVIMGCODEC_PROCESSING_STATUS_FAIL);
     }
-    CHECK(framework.HasSaid("no memory"));
+    CHECK(framework.HasSaid("out of memory"));
     device_pool.is_empty = false;
     CHECK(DecodeOnGpu(framework, decoder, items) == want);
     CHECK(device_pool.given > 0 && pinned_pool.given > 0);
