@@ -73,8 +73,8 @@ def as_hwc(image: npt.ArrayLike, layout: Layout | None) -> Image:
         array = np.moveaxis(array, 0, 2)
     elif array.ndim == 3 and layout is None and has_channels_first(array.shape):
         raise ValueError(
-            f"shape {array.shape} looks like {array.shape[0]} channels first: layout='CHW' takes "
-            f"it so, and layout='HWC' as {array.shape[0]} rows with {array.shape[2]} channels"
+            f"shape {array.shape} looks like {array.shape[0]} channels first: use layout='CHW', "
+            f"or layout='HWC' for {array.shape[0]} rows with {array.shape[2]} channels"
         )
     if array.ndim != 3 or array.shape[2] > MAX_CHANNELS or 0 in array.shape:
         raise ValueError(
@@ -112,13 +112,13 @@ def has_channels_first(shape: tuple[int, ...]) -> bool:
 def checked_out(name: str, out: Image, shape: tuple[int, int, int], dtype: str) -> Image:
     """`out` with three axes, if an image of `shape` can be decoded to it."""
     if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray):
-        raise TypeError(f"{name} is a NumPy array, not {type(out).__name__}")
+        raise TypeError(f"{name} must be a NumPy array, not {type(out).__name__}")
     out = np.ndarray.view(out, np.ndarray)  # The caller's may take another shape meanwhile.
     if out.dtype != np.dtype(dtype):
-        raise TypeError(f"{name} is of {out.dtype}, and the image of {dtype}")
+        raise TypeError(f"{name} has dtype {out.dtype}, but the image has {dtype}")
     wanted = shape if shape[2] != 1 else shape[:2]
     if out.shape not in (wanted, shape):
-        raise ValueError(f"{name} has shape {out.shape}, and what is decoded {wanted}")
+        raise ValueError(f"{name} has shape {out.shape}, but the decoded image has {wanted}")
     if not out.flags.writeable:
         raise ValueError(f"{name} is read-only")
     hwc = out if out.ndim == 3 else out[:, :, np.newaxis]
@@ -130,7 +130,7 @@ def checked_out(name: str, out: Image, shape: tuple[int, int, int], dtype: str) 
         or not hwc.flags.aligned
     ):
         raise ValueError(
-            f"{name} has strides {out.strides}: the pixels of a row must follow one another, "
+            f"{name} has strides {out.strides}: the pixels of a row must be contiguous and "
             f"aligned, and rows must not overlap"
         )
     return hwc
@@ -145,7 +145,7 @@ def checked_files(
     if is_one or getattr(items, "dtype", None) not in (None, object):  # an array or a tensor
         hint = "put one file in a list"
     if hint is not None:
-        raise TypeError(f"items is a sequence of files, not {type(items).__name__}: {hint}")
+        raise TypeError(f"items must be a sequence of files, not {type(items).__name__}: {hint}")
     files: list[Buffer] = []
     last: Any = None
     for i, item in enumerate(items):
@@ -163,7 +163,9 @@ def checked_windows(windows: Sequence[Window | None] | None, count: int) -> list
     if windows is None:
         return [None] * count
     if not isinstance(windows, Sized):
-        raise TypeError(f"windows is a sequence, not {type(windows).__name__}: make a list of it")
+        raise TypeError(
+            f"windows must be a sequence, not {type(windows).__name__}: make a list of it"
+        )
     if len(windows) != count:
         raise ValueError(f"{len(windows)} windows for {count} items")
     return [checked_window(f"windows[{i}]", window) for i, window in enumerate(windows)]
@@ -177,12 +179,12 @@ def checked_window(name: str, window: Window | None) -> Window | None:
         top, left, height, width = map(operator.index, window)
     except (TypeError, ValueError):
         raise TypeError(
-            f"{name} is four integers, top, left, height and width, not {window!r}"
+            f"{name} must be four integers, top, left, height and width, not {window!r}"
         ) from None
     if min(top, left) < 0 or min(height, width) < 1 or max(top, left, height, width) > MAX_PIXELS:
         raise ValueError(
-            f"{name} is {window!r}: top and left are 0 or more, height and width 1 or more, "
-            f"and none is above {MAX_PIXELS}"
+            f"{name} is {window!r}: top and left must be 0 or more, height and width 1 or "
+            f"more, and all at most {MAX_PIXELS}"
         )
     return top, left, height, width
 
@@ -196,7 +198,7 @@ def checked_channels(channels: Sequence[int] | None) -> list[int]:
         raise ValueError("channels is empty; None decodes all")
     for number in numbers:
         if not 0 <= number < MAX_CHANNELS:
-            raise ValueError(f"channels are 0 to {MAX_CHANNELS - 1}, not {number}")
+            raise ValueError(f"channels must be 0 to {MAX_CHANNELS - 1}, not {number}")
     repeated = [number for number, count in Counter(numbers).items() if count > 1]
     if repeated:
         raise ValueError(f"channels names {repeated[0]} more than once")
@@ -210,7 +212,7 @@ def integers(name: str, numbers: Sequence[int]) -> list[int]:
             return [operator.index(item) for item in items]
     except TypeError:
         pass
-    raise TypeError(f"{name} is a sequence of integers, not {numbers!r}")
+    raise TypeError(f"{name} must be a sequence of integers, not {numbers!r}")
 
 
 def contiguous(data: Buffer) -> Buffer:
@@ -237,9 +239,9 @@ def checked_number(name: str, value: int, allowed: range) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} is an integer, not {value!r}") from None
+        raise TypeError(f"{name} must be an integer, not {value!r}") from None
     if number not in allowed:
-        raise ValueError(f"{name} is {allowed[0]} to {allowed[-1]}, not {number}")
+        raise ValueError(f"{name} must be {allowed[0]} to {allowed[-1]}, not {number}")
     return number
 
 
@@ -262,8 +264,8 @@ def check_mode(image: Any, *, labels: bool) -> None:
     mode = getattr(image, "mode", None) if hasattr(image, "getbands") else None  # of Pillow
     if mode in _OTHER_COLOURS and not (mode == "P" and labels):
         raise TypeError(
-            f"an image of Pillow of mode {mode} is not supported: numpy.asarray gives its samples, "
-            'convert("RGB") its colours, and l3dali.pillow saves palettes'
+            f"Pillow images of mode {mode} are not supported: use numpy.asarray for the samples, "
+            'convert("RGB") for the colours, or l3dali.pillow to save the palette'
         )
 
 
@@ -281,14 +283,16 @@ def checked_groups(groups: Sequence[Sequence[int]] | None, channels: int) -> lis
     if groups is None:
         return []
     if not isinstance(groups, Sized):
-        raise TypeError(f"groups is a sequence of lists, not {type(groups).__name__}")
+        raise TypeError(f"groups must be a sequence of lists, not {type(groups).__name__}")
     lists = [integers(f"groups[{i}]", group) for i, group in enumerate(groups)]
     if channels <= 4:
-        raise ValueError(f"groups are of more than 4 channels, and the image has {channels}")
+        raise ValueError(
+            f"groups need an image of more than 4 channels, and this one has {channels}"
+        )
     if not all(1 <= len(group) <= 4 for group in lists):
-        raise ValueError("a group has 1 to 4 channels")
+        raise ValueError("a group must have 1 to 4 channels")
     if sorted(number for group in lists for number in group) != list(range(channels)):
-        raise ValueError(f"groups name each channel from 0 to {channels - 1} once")
+        raise ValueError(f"groups must name each channel from 0 to {channels - 1} once")
     return lists
 
 
@@ -298,7 +302,7 @@ def checked_tile(tile: tuple[int, int] | None) -> tuple[int, int] | None:
     try:
         height, width = map(operator.index, tile)
     except (TypeError, ValueError):
-        raise TypeError(f"tile is two integers, height and width, not {tile!r}") from None
+        raise TypeError(f"tile must be two integers, height and width, not {tile!r}") from None
     if height not in TILE_HEIGHTS or width not in TILE_WIDTHS:
         raise ValueError(
             f"tile {tile} is not supported; heights: {TILE_HEIGHTS}, widths: {TILE_WIDTHS}"
@@ -321,4 +325,4 @@ def checked_bytes(name: str, value: Buffer | None) -> bytes | None:
     try:
         return memoryview(value).tobytes()
     except TypeError:
-        raise TypeError(f"{name} is bytes-like, not {type(value).__name__}") from None
+        raise TypeError(f"{name} must be bytes-like, not {type(value).__name__}") from None

@@ -176,10 +176,10 @@ def encode(
     if coding not in CODINGS:
         raise ValueError(f"coding {coding!r} is not supported; codings: {', '.join(CODINGS)}")
     if not isinstance(labels, (bool, np.bool_)):
-        raise TypeError(f"labels is True or False, not {labels!r}")
+        raise TypeError(f"labels must be True or False, not {labels!r}")
     entries = arguments.checked_bytes("palette", palette)
     if entries is not None and not (labels and arguments.is_palette(entries)):
-        raise ValueError("a palette is 1 to 256 times 4 bytes, and needs labels=True")
+        raise ValueError("a palette must have 1 to 256 times 4 bytes, and needs labels=True")
     arguments.check_mode(image, labels=bool(labels))
     array = arguments.as_hwc(image, layout)
     kept: dict[str, bytes | None] = {
@@ -276,9 +276,9 @@ def decode_batch(
         arrays: Any = run_decode(batch, None, threads)
         return arrays  # type: ignore[no-any-return]
     if not isinstance(out, Sized):
-        raise TypeError(f"out is an array or a sequence of arrays, not {type(out).__name__}")
+        raise TypeError(f"out must be an array or a sequence of arrays, not {type(out).__name__}")
     if len(out) != len(files):
-        raise ValueError(f"out has room for {len(out)} images, and there are {len(files)} items")
+        raise ValueError(f"out has room for {len(out)} images, but there are {len(files)} items")
     shapes = zip(out, batch.shapes, batch.dtypes, strict=True)
     outs = [arguments.checked_out(f"out[{i}]", *one) for i, one in enumerate(shapes)]
     run_decode(batch, outs, threads)

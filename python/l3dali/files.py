@@ -102,8 +102,8 @@ def imwrite(file: Target, image: npt.ArrayLike, **options: Unpack[codec.EncodeOp
     suffix = PurePath(_name(file)).suffix
     if suffix.lower() in IMAGE_SUFFIXES and not hasattr(file, "write"):
         raise ValueError(
-            f"imwrite writes .l3 files, and {_name(file)} ends in {suffix}; "
-            "l3 decode makes other images of L3 files"
+            f"imwrite only writes .l3 files, but {_name(file)} ends in {suffix}; "
+            "use l3 decode to convert L3 files"
         )
     data = codec.encode(image, **options)
     if _is_url(file):
@@ -223,7 +223,7 @@ def _parse_remote_head(
 def _size_of(fs: Any, path: str, url: str) -> int:
     size = fs.info(path)["size"]
     if size is None:
-        raise OSError(errno.EIO, "the server does not say the size of the file", url)
+        raise OSError(errno.EIO, "the server does not report the file's size", url)
     return int(size)
 
 

@@ -151,5 +151,5 @@ class L3Plugin(PluginV3):  # type: ignore[misc]
 
 def _is_batch(index: int | EllipsisType | None) -> bool:
     if index not in (None, 0, ...):
-        raise IndexError(f"an L3 file holds one image, of index 0; there is no {index!r}")
+        raise IndexError(f"index {index!r} is out of range: an L3 file holds one image, index 0")
     return index is ...

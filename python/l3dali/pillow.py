@@ -97,7 +97,7 @@ class L3ImageFile(ImageFile.ImageFile):
         except ValueError as error:
             warnings.warn(f"{self.filename or 'L3 file'!r}: {error}", stacklevel=2)
         if info.palette_is_damaged:
-            warnings.warn(f"{self.filename or 'L3 file'!r}: a damaged palette", stacklevel=2)
+            warnings.warn(f"{self.filename or 'L3 file'!r}: the palette is damaged", stacklevel=2)
         self.other_chunks = info.other_chunks
         if mode == "L" and info.palette is not None:
             mode = "P"

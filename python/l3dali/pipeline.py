@@ -76,7 +76,7 @@ def decode(
         RuntimeError: this DALI cannot split batches.
     """
     if device not in ("cpu", "mixed"):
-        raise ValueError(f'device is "cpu" or "mixed", not {device!r}')
+        raise ValueError(f'device must be "cpu" or "mixed", not {device!r}')
     arguments = {name: value for name, value in arguments.items() if value is not None}
     _check(arguments)
     arguments = {"output_type": types.RGB, "dtype": types.UINT8, **arguments}
@@ -90,7 +90,9 @@ def decode(
     numbers, _ = split(numbers, predicate=is_l3)  # for errors, which count in the whole batch
     if device == "cpu":
         if cpu_share is not None:
-            raise ValueError('cpu_share needs device="mixed"; with "cpu" cores decode everything')
+            raise ValueError(
+                'cpu_share needs device="mixed"; with "cpu" the CPU decodes everything'
+            )
         images = fn.l3.decode(l3, device="cpu", _numbers=numbers, **arguments)
         other_images = fn.decoders.image(others, device="cpu", **for_others)
         return merge(images, other_images, predicate=is_l3, name=name)
@@ -143,8 +145,8 @@ def _check(arguments: dict[str, Any]) -> None:
     for name in arguments:
         if name in _REFUSED:
             raise ValueError(
-                f"{name} only works for L3 files: {_REFUSED[name]}. Use fn.l3.decode in batches of "
-                f"L3 files alone"
+                f"{name} only works for L3 files: {_REFUSED[name]}. Use fn.l3.decode for batches "
+                f"of only L3 files"
             )
         if name.startswith("_") or not backend.GetSchema("l3__Decode").HasArgument(name):
             raise TypeError(f"decode() has no argument {name!r}")
@@ -162,9 +164,9 @@ def _conditionals() -> tuple[Callable[..., Any], Callable[..., Any]]:
     split, merge = getattr(conditional, "split", None), getattr(conditional, "merge", None)
     if split is None or merge is None:
         raise RuntimeError(
-            f"l3dali.pipeline needs fn._conditional.split and merge, and DALI {dali.__version__} "
-            f"has none. With enable_conditionals=True, an `if fn.l3.recognize(encoded):` around "
-            f"fn.l3.decode and fn.decoders.image does the same"
+            f"l3dali.pipeline needs fn._conditional.split and merge, which DALI {dali.__version__} "
+            f"lacks. With enable_conditionals=True, use `if fn.l3.recognize(encoded):` around "
+            f"fn.l3.decode and fn.decoders.image"
         )
     return split, merge
 
@@ -196,10 +198,10 @@ def _share_of_each_batch(
         )
         return node, shares.times
     if isinstance(cpu_share, bool) or not isinstance(cpu_share, (int, float, np.number)):
-        raise ValueError(f'cpu_share is a number, 0 to 1, or "auto", not {cpu_share!r}')
+        raise ValueError(f'cpu_share must be a number, 0 to 1, or "auto", not {cpu_share!r}')
     share = float(cpu_share)
     if not 0 <= share <= 1:
-        raise ValueError(f"cpu_share is 0 to 1, not {share}")
+        raise ValueError(f"cpu_share must be 0 to 1, not {share}")
     return share, 0
 
 

@@ -197,11 +197,11 @@ def decode_files(
             names the file.
     """
     if isinstance(paths, (str, bytes, os.PathLike)):
-        raise TypeError("paths is a sequence of paths: put one path in a list")
+        raise TypeError("paths must be a sequence of paths: put one path in a list")
     files = [os.fspath(path) for path in paths]
     for i, path in enumerate(files):
         if not isinstance(path, str):
-            raise TypeError(f"paths[{i}] is a path, not {type(path).__name__}")
+            raise TypeError(f"paths[{i}] must be a path, not {type(path).__name__}")
     checked = arguments.checked_windows(windows, len(files))
     try:
         return _decode(files, checked, _Options(**options), batched=batched, names_items=True)
@@ -233,10 +233,10 @@ def _decode(
 ) -> list[torch.Tensor] | torch.Tensor:
     device, mode, dtype, fill_range, layout, channels, threads, max_pixels = options
     if fill_range not in (None, False, True):
-        raise TypeError(f"fill_range is True, False or None, not {fill_range!r}")
+        raise TypeError(f"fill_range must be True, False or None, not {fill_range!r}")
     target = torch.device(device)
     if target.type not in ("cpu", "cuda"):
-        raise ValueError(f"device is the CPU or one of CUDA, not {target}")
+        raise ValueError(f"device must be the CPU or a CUDA device, not {target}")
     if mode not in get_args(Mode):
         raise ValueError(f"mode {mode!r} is not supported; modes: {', '.join(get_args(Mode))}")
     if layout not in LAYOUTS:
@@ -257,12 +257,14 @@ def _decode(
             threads=count,
         )
     if _is_tracing():
-        raise RuntimeError("a trace records no pixels, but the memory for them: decode outside")
+        raise RuntimeError(
+            "decoding cannot be traced: decode outside of torch.jit.trace and make_fx"
+        )
     tensors = _tensors(batch, target if gpu is None else gpu.device, batched=batched)
     addresses = [tensor.data_ptr() for tensor in tensors]
     if not all(addresses):
         raise RuntimeError(
-            "tensors have no memory here, as in FakeTensorMode and torch.export: decode outside"
+            "fake tensors have no memory: decode outside of FakeTensorMode and torch.export"
         )
     if gpu is None:
         batch.decode(addresses, row_strides=None, threads=count)
@@ -289,8 +291,8 @@ def _bytes_of(item: Buffer | torch.Tensor) -> Buffer:
         return item
     if item.device.type != "cpu" or item.dtype != torch.uint8 or item.dim() != 1:
         raise TypeError(
-            f"a {item.dim()}-D tensor of {item.dtype} on {item.device}; encoded files are 1-D "
-            f"tensors of torch.uint8 on the CPU"
+            f"encoded files must be 1-D tensors of torch.uint8 on the CPU, not a {item.dim()}-D "
+            f"tensor of {item.dtype} on {item.device}"
         )
     array: Buffer = item.contiguous().numpy()
     return array
@@ -315,13 +317,13 @@ def _tensors(
     if not batched:
         return [torch.empty(shape, dtype=types[name], device=device) for shape, name in outputs]
     if not outputs:
-        raise ValueError("a batch of no items has no shape: batched=True needs one or more")
+        raise ValueError("batched=True needs at least one item")
     for i, output in enumerate(outputs):
         if output != outputs[0]:
             raise ValueError(
-                f"item {i} gives {output[1]} of shape {output[0]}, and item 0 {outputs[0][1]} of "
-                f"{outputs[0][0]}: a batched tensor needs outputs that are alike; windows, "
-                f"mode and dtype can make them so"
+                f"batched=True needs outputs of one dtype and shape, but item {i} has {output[1]} "
+                f"of {output[0]} and item 0 {outputs[0][1]} of {outputs[0][0]}; use windows, mode "
+                f"or dtype"
             )
     shape, name = outputs[0]
     return torch.empty((len(outputs), *shape), dtype=types[name], device=device)

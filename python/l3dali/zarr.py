@@ -131,10 +131,10 @@ class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[mi
         whole = image_shape(shape)
         info = codec.info(content)
         if prod(info.shape) != prod(whole) or info.shape[:2] != whole[:2]:
-            raise ValueError(f"a chunk of shape {shape} is an L3 file of shape {info.shape}")
+            raise ValueError(f"the chunk has shape {shape}, but its L3 file has {info.shape}")
         expected = chunk_spec.dtype.to_native_dtype()
         if info.dtype != expected.newbyteorder("="):
-            raise ValueError(f"a chunk of {expected} is an L3 file of {info.dtype}")
+            raise ValueError(f"the chunk has dtype {expected}, but its L3 file has {info.dtype}")
         part = _part(selection, shape)
         if part is None:
             pixels = codec.decode(content).reshape(shape)[selection]

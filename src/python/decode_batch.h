@@ -311,7 +311,7 @@ class DecodeBatch {
         return width + " x " + height +
                (PixelCost(channels) == 1 ? "" : " x " + std::to_string(channels) + " / 4") +
                " pixels are more than the limit of " + std::to_string(request.max_pixels) +
-               "; raise max_pixels (in the command --max-pixels)";
+               "; max_pixels raises it (in the command --max-pixels)";
       }
       default:
         return "the window of " + height + " rows from " + std::to_string(window.y.begin_px) +

@@ -363,7 +363,7 @@ def test_verify_compares_with_sources(tree: Path, capsys: pytest.CaptureFixture[
     assert main(against_tree) == 2
     error = capsys.readouterr().err
     assert f"{out}/one.l3: the pixels differ from the source's\n" in error
-    assert f"{out}/more.l3: no source in {tree}\n" in error
+    assert f"{out}/more.l3: no source found in {tree}\n" in error
     assert f"{tree}/a/two.PNG: it has no result\n" in error
 
 
@@ -520,7 +520,7 @@ def test_many_bands_through_tiff(tmp_path: Path, capsys: pytest.CaptureFixture[s
     ("wrong", "says"),
     [
         ("1,1", "names 1 more than once"),
-        ("4096", "are 0 to 4095, not 4096"),
+        ("4096", "must be 0 to 4095, not 4096"),
         *((text, f"{text!r} is not a list of numbers, such as 3,2,1") for text in ("-1", "a", "")),
     ],
 )

@@ -578,8 +578,8 @@ def test_damaged_file_of_another_format(pairs: list[Pair], device: str) -> None:
     ("arguments", "error", "message"),
     [
         ({"device": "gpu"}, ValueError, '"cpu" or "mixed"'),
-        ({"cpu_share": 0.5}, ValueError, 'with "cpu" cores decode everything'),
-        ({"device": "cpu", "cpu_share": "auto"}, ValueError, 'with "cpu" cores'),
+        ({"cpu_share": 0.5}, ValueError, 'with "cpu" the CPU decodes everything'),
+        ({"device": "cpu", "cpu_share": "auto"}, ValueError, 'with "cpu" the CPU'),
         ({"device": "mixed", "cpu_share": 1.5}, ValueError, "0 to 1, not 1.5"),
         ({"device": "mixed", "cpu_share": -0.1}, ValueError, "0 to 1, not -0.1"),
         ({"device": "mixed", "cpu_share": float("nan")}, ValueError, "0 to 1, not nan"),

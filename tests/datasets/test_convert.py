@@ -1008,7 +1008,7 @@ def test_links_and_pipes_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "links to folders not followed: 1" in error
     assert "links to files followed: 1" in error
     assert "pipe.png: not a file" in error
-    assert "nowhere.png: a link to nothing" in error
+    assert "nowhere.png: a broken link" in error
 
 
 def test_names_that_are_no_text(tmp_path: Path) -> None:

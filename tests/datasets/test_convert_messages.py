@@ -81,7 +81,7 @@ def test_other_names_of_the_local_disk(tmp_path: Path, capsys: pytest.CaptureFix
         other = f"{scheme}{tmp_path}/s"
         for source, dest in ((tmp_path / "s", other), (other, tmp_path / "d")):
             assert convert(source, dest) == 2
-            assert "name the path alone" in capsys.readouterr().err
+            assert "name the path without the scheme" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["a.tar", "a.idx", "l3-manifest.jsonl"])
@@ -91,7 +91,7 @@ def test_a_summary_replaces_nothing_that_its_run_writes(
     write_tar(tmp_path / "s" / "a.tar", samples(1))
     target = tmp_path / "d"
     assert convert(tmp_path / "s", target, "--json-summary", target / name) == 2
-    assert "the file is no summary" in capsys.readouterr().err
+    assert "the file is not a summary" in capsys.readouterr().err
     before = (target / name).read_bytes()
     assert b'"exit_code"' not in before
     assert convert(tmp_path / "s", target, "--json-summary", target / name) == 2

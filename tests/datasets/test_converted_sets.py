@@ -98,7 +98,7 @@ def test_a_shard_without_a_manifest(converted: Path, capsys: pytest.CaptureFixtu
     assert f"{IMAGES + 2} L3 images" in told
     assert "other files skipped: 1" in told
     assert run("verify", converted, "--source", converted.parent / "s") == 2
-    assert "a.tar: its source is in no manifest" in capsys.readouterr().err
+    assert "a.tar: its source is not in any manifest" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["tar", "l3", "copy"])
@@ -160,7 +160,7 @@ def test_sources_that_cannot_be_read_have_no_result(
     (source / "dead.png").symlink_to("nowhere")
     assert convert(source, tmp_path / "d") == 2
     assert run("verify", tmp_path / "d", "--source", source) == 2
-    assert "s/dead.png: a link to nothing" in capsys.readouterr().err
+    assert "s/dead.png: a broken link" in capsys.readouterr().err
 
 
 def test_sets_below_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

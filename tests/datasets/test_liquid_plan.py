@@ -318,7 +318,10 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
         ({"format": "l3-profile"}, "not a plan but a profile"),
         ({"formats": ["gif"]}, "unknown format 'gif'"),
         ({"formats": []}, "no groups of images, or no formats"),
-        ({"prices": {"cpu_seconds": float("nan")}}, "prices.cpu_seconds is nan"),
+        (
+            {"prices": {"cpu_seconds": float("nan")}},
+            "prices.cpu_seconds must be a number of at least 0, not nan",
+        ),
         ({"limits": {}}, "limits.host is missing"),
         ({"ties": [{"group": GROUP, "formats": ["rans"], "shares": []}]}, "each format needs"),
     ],
@@ -390,10 +393,10 @@ def test_the_plan_replaces_no_input(profile_file: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--disk", "0MB/s"], "is no rate"),
+        (["--disk", "0MB/s"], "is not a rate"),
         (["--cores", "0"], "not a positive number"),
         (["--gpu-cache", "much"], "is not a size"),
-        (["--formats", "gif"], "none of source"),
+        (["--formats", "gif"], "unknown; use source"),
         (["--target", "5000"], "no mix reaches 5000 images/s"),
         (["--host", "dgxa100"], "no such host"),
     ],

@@ -182,11 +182,11 @@ def test_wrong_groups(groups: list[list[int]], message: str) -> None:
 
 
 def test_wrong_kinds_of_groups() -> None:
-    with pytest.raises(TypeError, match=r"groups\[1\] is a sequence of integers"):
+    with pytest.raises(TypeError, match=r"groups\[1\] must be a sequence of integers"):
         l3dali.encode(bands(4, 5, 5), groups=[[0], 3])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match="groups is a sequence of lists"):
+    with pytest.raises(TypeError, match="groups must be a sequence of lists"):
         l3dali.encode(bands(4, 5, 5), groups=3)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="more than 4 channels, and the image has 3"):
+    with pytest.raises(ValueError, match="more than 4 channels, and this one has 3"):
         l3dali.encode(bands(4, 5, 3), groups=[[0, 1, 2]])
 
 

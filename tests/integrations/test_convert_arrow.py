@@ -274,7 +274,7 @@ def test_data_behind_the_end(
     assert convert(tmp_path / "s", tmp_path / "d") == 2
     assert files_below(tmp_path / "d") == set()
     assert main(["verify", str(tmp_path / "s")]) == 2
-    reason = "data behind the end of the stream" if kind == "stream" else "a file behind another"
+    reason = "data after the end of the stream" if kind == "stream" else "several Arrow files"
     if kind == "stream" or what not in ("junk", "a byte"):  # Else pyarrow finds no footer.
         assert capsys.readouterr().err.count(f"a.arrow: {reason}") == 2
 
@@ -307,7 +307,7 @@ def test_a_stream_whose_rest_is_zeros(
     size = ends[batches] + behind * (batches < 3)
     path.write_bytes(data[:size].ljust(len(data), b"\0"))
     assert convert(tmp_path / "s", tmp_path / "d") == 2
-    assert "data behind the end of the stream" in capsys.readouterr().err
+    assert "data after the end of the stream" in capsys.readouterr().err
 
 
 def test_no_rows(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_types_that_pyarrow_does_not_keep(
     source.write_bytes(data[:at] + b"\x4c" + data[at + 1 :])  # STRING to ENUM, in Thrift
     assert pq.ParquetFile(source).schema.column(1).logical_type.type == "ENUM"
     assert convert(source.parent, tmp_path / "d") == 2
-    assert "does not keep: 'kind' of type ENUM; cast it" in capsys.readouterr().err
+    assert "pyarrow cannot keep column 'kind' of type ENUM; cast it" in capsys.readouterr().err
 
 
 def as_seen(value: Any, key: str = "") -> Any:
@@ -335,8 +335,8 @@ def test_rows_that_pyarrow_does_not_reach(
     page = pq.read_metadata(path).row_group(1).column(0).data_page_offset
     all_rows = data.index(b"\x16\x08", len(data) - 8 - int.from_bytes(data[-8:-4], "little"))
     for place, old, new, told in (
-        (page, b"\x15\0", b"\x15\x08", "it has fewer rows than its footer says"),
-        (all_rows, b"\x16\x08", b"\x16\x06", "it has fewer rows than its footer says"),
+        (page, b"\x15\0", b"\x15\x08", "it has fewer rows than its footer lists"),
+        (all_rows, b"\x16\x08", b"\x16\x06", "it has fewer rows than its footer lists"),
     ):
         assert data[place : place + 2] == old
         path.write_bytes(data[:place] + new + data[place + 2 :])
@@ -351,7 +351,7 @@ def test_files_behind_one_another(tmp_path: Path, capsys: pytest.CaptureFixture[
     write_table(tmp_path / "s" / "whole.parquet")
     path.write_bytes(2 * path.read_bytes())
     assert convert(tmp_path / "s", tmp_path / "d") == 2
-    assert "a.parquet: a file behind another" in capsys.readouterr().err
+    assert "a.parquet: several Parquet files" in capsys.readouterr().err
     assert files_below(tmp_path / "d") == {"whole.parquet"}
 
 

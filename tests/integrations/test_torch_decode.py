@@ -104,7 +104,7 @@ def test_one_that_is_refused(device: str, files: list[bytes]) -> None:
     three: Any = (1, 2, 3)
     with pytest.raises(TypeError, match="not list; decode_batch takes a list of files"):
         l3dali.torch.decode(several, device=device)
-    with pytest.raises(TypeError, match=r"^window is four integers"):
+    with pytest.raises(TypeError, match=r"^window must be four integers"):
         l3dali.torch.decode(files[0], device=device, window=three)
     with pytest.raises(ValueError, match="max_pixels"):
         l3dali.torch.decode(files[0], device=device, max_pixels=100)
@@ -258,10 +258,10 @@ def test_damage_names_its_index(device: str, files: list[bytes]) -> None:
 def test_refused_arguments(device: str, files: list[bytes]) -> None:
     tensor = torch.frombuffer(bytearray(files[0]), dtype=torch.uint8)
     refused: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
-        (files[0], {}, TypeError, "items is a sequence of files, not bytes"),
-        (tensor, {}, TypeError, "items is a sequence of files, not Tensor"),
+        (files[0], {}, TypeError, "items must be a sequence of files, not bytes"),
+        (tensor, {}, TypeError, "items must be a sequence of files, not Tensor"),
         (["a.l3"], {}, TypeError, "not a path"),
-        ([tensor.to(torch.int8)], {}, TypeError, r"items\[0\]: a 1-D tensor of torch.int8"),
+        ([tensor.to(torch.int8)], {}, TypeError, r"items\[0\]: .*not a 1-D tensor of torch.int8"),
         ([tensor[None]], {}, TypeError, "2-D tensor"),
         (iter(files), {}, TypeError, "not list_iterator: make a list of it"),
         ([files[0], None], {}, TypeError, r"items\[1\]: the bytes .* not NoneType"),
@@ -276,10 +276,15 @@ def test_refused_arguments(device: str, files: list[bytes]) -> None:
         (files, {"dtype": torch.float64}, ValueError, "dtype torch.float64 is not supported"),
         (files, {"dtype": "uint8"}, ValueError, "dtype 'uint8' is not supported"),
         (files, {"windows": [None]}, ValueError, "1 windows for 4 items"),
-        (files, {"batched": True}, ValueError, "item 1 gives uint8 of shape"),
+        (files, {"batched": True}, ValueError, "item 1 has uint8 of"),
         ([], {"batched": True}, ValueError, "no items"),
-        (files, {"threads": 1025}, ValueError, "threads is 0 to 1024"),
-        (files, {"device": "meta"}, ValueError, "device is the CPU or one of CUDA, not meta"),
+        (files, {"threads": 1025}, ValueError, "threads must be 0 to 1024"),
+        (
+            files,
+            {"device": "meta"},
+            ValueError,
+            "device must be the CPU or a CUDA device, not meta",
+        ),
     ]
     for items, arguments, error, message in refused:
         options: dict[str, Any] = {"device": device, **arguments}
@@ -290,9 +295,9 @@ def test_refused_arguments(device: str, files: list[bytes]) -> None:
 @pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
 def test_tensors_without_memory_are_refused(files: list[bytes]) -> None:
     for batched in (False, True):
-        with FakeTensorMode(), pytest.raises(RuntimeError, match="no memory here"):
+        with FakeTensorMode(), pytest.raises(RuntimeError, match="fake tensors have no memory"):
             l3dali.torch.decode_batch([files[0]] * 2, batched=batched)
-    with FakeTensorMode(), pytest.raises(RuntimeError, match="no memory here"):
+    with FakeTensorMode(), pytest.raises(RuntimeError, match="fake tensors have no memory"):
         l3dali.torch.decode(files[0])
     assert l3dali.torch.decode(files[0]).shape[1:] == l3dali.info(files[0]).shape[:2]
 
@@ -312,7 +317,7 @@ def test_traces_are_refused(trace: Any, batched: bool, files: list[bytes]) -> No
         return l3dali.torch.decode(files[0]) + x
 
     zero = torch.zeros(1, dtype=torch.uint8)
-    with pytest.raises(RuntimeError, match="a trace records no pixels"):
+    with pytest.raises(RuntimeError, match="decoding cannot be traced"):
         trace(add, zero)
     compiled = torch.compile(add, backend="eager")
     assert torch.equal(compiled(zero), add(zero))
@@ -320,7 +325,7 @@ def test_traces_are_refused(trace: Any, batched: bool, files: list[bytes]) -> No
 
 @pytest.mark.parametrize("value", ["x", math.nan, 2])
 def test_a_fill_range_that_is_none(files: list[bytes], value: Any) -> None:
-    with pytest.raises(TypeError, match="fill_range is True, False or None, not "):
+    with pytest.raises(TypeError, match="fill_range must be True, False or None, not "):
         l3dali.torch.decode(files[0], fill_range=value)
 
 
@@ -472,7 +477,7 @@ def test_files_that_are_refused(device: str, files: list[bytes], tmp_path: Path)
     with pytest.raises(TypeError, match="put one path in a list"):
         l3dali.torch.decode_files(wrong)
     wrong = [files[0]]
-    with pytest.raises(TypeError, match=r"paths\[0\] is a path"):
+    with pytest.raises(TypeError, match=r"paths\[0\] must be a path"):
         l3dali.torch.decode_files(wrong)
     with pytest.raises(ValueError, match="2 windows for 1 items"):
         l3dali.torch.decode_files(paths[:1], windows=[None, None])

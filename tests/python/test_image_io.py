@@ -528,7 +528,7 @@ def test_texts_of_tiff_are_kept() -> None:
 @pytest.mark.parametrize("compression", ["lerc", "jpegxr", "jpeg2000", "jpegxl", "png", "webp"])
 def test_tiff_of_tiles_that_are_other_images(compression: str) -> None:
     data = tiff(noise(3), photometric="rgb", compression=compression)
-    with pytest.raises(ImageError, match=f"tiles are {compression.upper()}"):
+    with pytest.raises(ImageError, match=f"tiles in {compression.upper()}"):
         read_picture(data)
 
 
@@ -576,7 +576,7 @@ def test_tiff_of_pyramids_and_raw_photographs() -> None:
             with tifffile.TiffWriter(file) as writer:
                 writer.write(first, metadata=None, **options)
                 writer.write(second, metadata=None, subfiletype=0 if options else 1)
-            refused = pytest.raises(ImageError, match="smaller copy")
+            refused = pytest.raises(ImageError, match="only a thumbnail")
             with contextlib.nullcontext() if is_read else refused:
                 assert np.array_equal(read_picture(file.getvalue()).pixels, first)
 
@@ -599,7 +599,7 @@ def test_tiff_whose_lists_were_never_written(compression: str | None) -> None:
         for code in (324, 325):
             at = file.pages[0].tags[code].valueoffset
             data[at : at + 4] = bytes(4)
-    with pytest.raises(ImageError, match=r"offsets of its 1 strips|its pixels are not listed"):
+    with pytest.raises(ImageError, match=r"offsets of its 1 strips|the sizes of its strips"):
         read_picture(bytes(data))
 
 
@@ -883,7 +883,7 @@ def test_each_colour_space_of_jpeg_2000_is_read_or_refused(number: int) -> None:
         assert abs(pixels[..., 0] - red.clip(0, 255)).max() <= 2
         assert abs(pixels[..., 2] - blue.clip(0, 255)).max() <= 2
     else:
-        with pytest.raises(ImageError, match="colours that are not gray"):
+        with pytest.raises(ImageError, match="colours other than gray"):
             read_picture(data)
 
 
@@ -900,7 +900,7 @@ def test_profiles_of_jpeg_2000(method: int, space: bytes, kept: bool) -> None:
     if kept:
         assert np.array_equal(read_picture(data).pixels, noise(3))
     else:
-        with pytest.raises(ImageError, match="colours that are not gray"):
+        with pytest.raises(ImageError, match="colours other than gray"):
             read_picture(data)
 
 
@@ -1066,7 +1066,9 @@ def test_metadata_has_a_limit() -> None:
 
 def test_too_many_channels_are_refused_by_the_header() -> None:
     data = tiff(np.zeros((2, 3, 4097), np.uint8), photometric="minisblack", planarconfig="contig")
-    with pytest.raises(ImageError, match="4097 channels; this format is read with at most 4096"):
+    with pytest.raises(
+        ImageError, match="4097 channels are not supported; this format allows at most 4096"
+    ):
         read_header(data)
 
 
@@ -1412,7 +1414,7 @@ _PHOTO = PIL.Image.fromarray(noise(3))
 REFUSED = {
     "text": (b"no image at all", "known format"),
     "empty": (b"", "is empty"),
-    "l3": (b"\x8bL3F\r\n\x1a\n", "an L3 file already"),
+    "l3": (b"\x8bL3F\r\n\x1a\n", "already an L3 file"),
     "png_animation": (
         saved(_PHOTO, "PNG", save_all=True, append_images=[_PHOTO.rotate(9)]),
         "anim",
@@ -1426,7 +1428,7 @@ REFUSED = {
     "tiff_signed_32_bits": (tiff(noise(1).astype(np.int32)), "signed samples of 32 bits"),
     "tiff_signed_least_is_white": (
         tiff(noise(1).astype(np.int16), photometric="miniswhite"),
-        "white at the minimum",
+        "white-is-zero",
     ),
     "tiff_palette_signed": (
         _with_tags(tiff(noise(1, np.int8), extratags=[(320, 3, 768, [0] * 768, True)]), t262=3),

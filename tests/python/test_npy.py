@@ -48,7 +48,7 @@ def test_layout() -> None:
     array = samples(3, 40, 50)
     data = npy(array)
     assert (read_header(data).width, read_header(data).height) == (50, 40)
-    with pytest.raises(ImageError, match="looks like 3 channels first: layout='CHW'"):
+    with pytest.raises(ImageError, match="looks like 3 channels first: use layout='CHW'"):
         l3dali.transcode(data)
     decoded = l3dali.decode(l3dali.transcode(data, layout="CHW"))
     np.testing.assert_array_equal(decoded, np.moveaxis(array, 0, 2))

@@ -231,7 +231,7 @@ def test_bad_options() -> None:
     image = Image.new("L", (4, 4))
     with pytest.raises(ValueError, match="coding 'small' is not supported"):
         saved(image, coding="small")
-    with pytest.raises(ValueError, match="effort is 1 to 9"):
+    with pytest.raises(ValueError, match="effort must be 1 to 9"):
         saved(image, effort=10)
 
 
@@ -357,7 +357,7 @@ def test_a_palette_of_no_such_size_is_left_out(
     info = l3dali.info(path)
     assert info.palette is None
     assert info.palette_is_damaged
-    with pytest.warns(UserWarning, match="a damaged palette"):
+    with pytest.warns(UserWarning, match="the palette is damaged"):
         opened = Image.open(path)
     with opened:
         assert opened.mode == "L"

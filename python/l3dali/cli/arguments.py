@@ -273,7 +273,9 @@ def rate_argument(text: str) -> float:
     match = re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+) ?([kmgt]?)b(/s|ps)?", text.lower())
     rate = float(match[1]) * _UNITS[match[2]] if match else 0.0
     if not 1e3 <= rate <= 1e15:
-        raise argparse.ArgumentTypeError(f"{text!r} is no rate, such as 200MB/s, 2GB/s, unlimited")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a rate, such as 200MB/s, 2GB/s, unlimited"
+        )
     return rate
 
 

@@ -77,7 +77,9 @@ def plan_outputs(found: Found, options: argparse.Namespace, suffix: str) -> dict
         if not os.access(place, os.W_OK | os.X_OK):
             raise UsageError(f"{place} cannot be written: {os.strerror(errno.EACCES)}")
     if found.pipes:
-        raise UsageError(f"{min(found.pipes)} has no name for a result: -o FILE{suffix}, or -o -")
+        raise UsageError(
+            f"{min(found.pipes)} has no name for a result: use -o FILE{suffix} or -o -"
+        )
     return without_collisions(
         (file.path, (output / file.relative if output else file.path).with_suffix(suffix))
         for file in found.files

@@ -182,7 +182,7 @@ def _formats(arguments: argparse.Namespace) -> list[str]:
     formats = [name.strip() for name in arguments.formats.split(",")]
     for name in formats:
         if name not in FORMATS:
-            raise UsageError(f"--formats: {name!r} is none of {', '.join(FORMATS)}")
+            raise UsageError(f"--formats: {name!r} is unknown; use {', '.join(FORMATS)}")
     return formats
 
 

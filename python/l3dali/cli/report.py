@@ -144,7 +144,7 @@ def check_summary(path: Path | None) -> None:
     if path is None or is_stream(path) or not path.exists():
         return
     if path.is_dir() or not _SUMMARY.match(path.read_bytes()):
-        raise UsageError(f"--json-summary {path}: the file is no summary; name another file")
+        raise UsageError(f"--json-summary {path}: the file is not a summary; name another file")
 
 
 def write_summary(

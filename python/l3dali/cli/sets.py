@@ -124,7 +124,7 @@ class _Sources:
     def _source_of(self, place: Place) -> str:
         name = self._of_result.get(place.file.name)
         if name is None:
-            raise ValueError(f"no source in {self._folder.place()}")
+            raise ValueError(f"no source found in {self._folder.place()}")
         return name
 
     def read(self, place: Place) -> bytes:
@@ -136,7 +136,7 @@ class _Sources:
         """Raises ValueError unless the source is the one that the manifest has."""
         name = self._source_of(place)
         if place.row is None and place.kind != FILES:
-            raise ValueError("its source is in no manifest")
+            raise ValueError("its source is not in any manifest")
         if place.row is not None and hash_file(self._folder, name) != place.row.source_hash:
             raise ValueError(
                 f"{self._folder.place(name)} has changed since the conversion (SHA-256)"

@@ -42,7 +42,7 @@ def read_dicom_header(data: bytes) -> Header:
         raise ImageError(f"{what}; L3 holds single images")
     bits = dataset.BitsAllocated
     if bits not in (8, 16):
-        raise ImageError(f"DICOM samples of {bits} bits; those of 8 and 16 are read")
+        raise ImageError(f"DICOM samples of {bits} bits are not supported; only 8 and 16 are")
     is_palette = dataset.PhotometricInterpretation == "PALETTE COLOR"
     channels = 4 if is_palette else dataset.SamplesPerPixel
     raw = dataset.Rows * dataset.Columns * channels * (2 if is_palette else bits // 8)

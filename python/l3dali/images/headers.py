@@ -56,7 +56,7 @@ class Header:
             times = "" if self.pixel_cost == 1 else f" x {self.pixel_cost} (4 channels count once)"
             raise ImageError(
                 f"{self.width} x {self.height}{times} pixels are more than the limit of "
-                f"{max_pixels}; max_pixels, in the command --max-pixels, raises it"
+                f"{max_pixels}; max_pixels raises it (in the command --max-pixels)"
             )
 
 
@@ -69,7 +69,7 @@ def read_header(data: bytes) -> Header:
     """
     format, _ = format_of(data)
     if format == "l3":
-        raise ImageError("an L3 file already")
+        raise ImageError("already an L3 file")
     if not format:
         if not data:
             raise ImageError("the file is empty")
@@ -98,7 +98,9 @@ def _header(format: Format, width: int, height: int, sample_bytes: int) -> Heade
 
 def _checked_channels(channels: int, most: int = MAX_CHANNELS) -> int:
     if channels > most:
-        raise ImageError(f"{channels} channels; this format is read with at most {most}")
+        raise ImageError(
+            f"{channels} channels are not supported; this format allows at most {most}"
+        )
     return channels
 
 
@@ -356,7 +358,7 @@ def open_tiff(data: bytes) -> Iterator[tifffile.TiffPage]:
             copies += (sub.aspage() for each in (page, *copies) for sub in each.pages or ())
         for other in copies:
             if other.imagewidth > page.imagewidth or other.imagelength > page.imagelength:
-                raise ImageError("a TIFF whose page is a smaller copy, as in raw photographs")
+                raise ImageError("only a thumbnail of the TIFF is readable, as in raw photographs")
         yield page
 
 
@@ -365,7 +367,7 @@ def _check_directory(data: bytes, page: tifffile.TiffPage) -> None:
     layout = page.parent.tiff
     at = page.parent.pages.next_page_offset
     if at is not None and any(data[at : at + layout.offsetsize]):
-        raise ImageError("a damaged TIFF: it ends before a further page")
+        raise ImageError("a damaged TIFF: it ends before its next page")
     for tag, kind, _, begin, end in tiff_entries(data, layout, page.offset):
         is_there = kind in TIFF_ITEM_BYTES and begin >= 8 and end <= len(data)
         if tag in _PIXEL_TAGS and not is_there:
@@ -386,7 +388,7 @@ def _read_tiff(data: bytes) -> Header:
         sizes = [page.imagewidth, page.imagelength, page.samplesperpixel, page.bitspersample]
         sizes += [page.tilewidth, page.tilelength, page.rowsperstrip, page.fillorder]
         if not all(isinstance(size, int) for size in sizes):  # tifffile gives a BYTE as bytes.
-            raise ImageError("a damaged TIFF: a size or the order of bits is no number")
+            raise ImageError("a damaged TIFF: a size or the order of bits is not a number")
         if page.axes not in ("YX", "YXS", "SYX"):
             raise ImageError(f"a TIFF of axes {page.axes} is not supported")
         if page.dtype is None:
@@ -418,10 +420,10 @@ def _check_strips(data: bytes, page: tifffile.TiffPage) -> None:
     if is_listed and end > len(data):
         raise ImageError(ENDS_TOO_EARLY)
     if not is_listed or ("StripOffsets" in page.tags and "TileOffsets" in page.tags):
-        raise ImageError(f"a damaged TIFF: no offsets of its {count} strips or tiles")
+        raise ImageError(f"a damaged TIFF: the offsets of its {count} strips or tiles are missing")
     known = sum(tag.valuebytecount + page.parent.tiff.tagsize for tag in page.tags)
     if not any(page.databytecounts) and len(data) - known > page.nbytes // 64 + 64:
-        raise ImageError("a damaged TIFF: its pixels are not listed")
+        raise ImageError("a damaged TIFF: the sizes of its strips or tiles are missing")
 
 
 def _read_npy(data: bytes) -> Header:

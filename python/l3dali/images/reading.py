@@ -105,14 +105,14 @@ def read_picture(
     * `header`: the result of `read_header`, if it is known.
     """
     if palette not in get_args(Palette):
-        raise ValueError(f"palette is one of {', '.join(get_args(Palette))}, not {palette!r}")
+        raise ValueError(f"palette must be one of {', '.join(get_args(Palette))}, not {palette!r}")
     if max_side is not None:
         try:
             max_side = operator.index(max_side)
         except TypeError:
-            raise TypeError(f"max_side is an integer, not {max_side!r}") from None
+            raise TypeError(f"max_side must be an integer, not {max_side!r}") from None
         if max_side < 1:
-            raise ValueError(f"max_side is at least 1, not {max_side}")
+            raise ValueError(f"max_side must be at least 1, not {max_side}")
     header = header or read_header(data)
     header.check_pixels(max_pixels)
     try:
@@ -412,7 +412,7 @@ def _tiff_metadata(
                 values = items[:, ::-1].tobytes()
             tags[code] = TiffTag(name, values)
     if sum(len(tag.data) for tag in tags.values()) > MAX_METADATA_BYTES:
-        raise ImageError(f"TIFF tags of more than {MAX_METADATA_BYTES >> 20} MiB")
+        raise ImageError(f"the TIFF tags have more than {MAX_METADATA_BYTES >> 20} MiB")
     if all(tags.get(code) in (None, tag) for code, tag in NO_RESOLUTION.items()):
         tags = {code: tag for code, tag in tags.items() if code not in NO_RESOLUTION}
     extra = _extra_samples(page)
@@ -448,7 +448,7 @@ def _value_of_missing(page: tifffile.TiffPage) -> int:
             return int(value)
     except (TypeError, ValueError):
         pass
-    raise ImageError("a TIFF with missing strips or tiles, whose GDAL_NODATA is no sample")
+    raise ImageError("a TIFF with missing strips or tiles, whose GDAL_NODATA is not a sample")
 
 
 def _tiff_pixels(
@@ -491,7 +491,7 @@ def _tiff_pixels(
         pixels, most = pixels.astype(np.uint8) * np.uint8(255 // most), 255
     if page.photometric == PHOTOMETRIC.MINISWHITE:
         if pixels.dtype.kind != "u":
-            raise ImageError("signed samples or floats with white at the minimum")
+            raise ImageError("signed samples and floats in a white-is-zero TIFF are not supported")
         pixels = np.require(pixels, requirements="W")
         gray = pixels[..., :1] if page.samplesperpixel > 1 else pixels
         np.subtract(most, gray, out=gray)
@@ -509,7 +509,7 @@ def _check_tiff_jpegs(data: bytes, page: tifffile.TiffPage) -> None:
     for part in (data[at : at + size] for at, size in places if size):
         if format_of(part)[0] != "jpeg":
             kind = getattr(COMPRESSION(page.compression), "name", page.compression)
-            raise ImageError(f"a TIFF whose tiles are {kind}, or damaged, is not supported")
+            raise ImageError(f"a TIFF with tiles in {kind}, or damaged ones, is not supported")
         bits, _, width, channels = jpeg_frame(part)
         if (bits, channels) != (page.bitspersample, samples) or width not in widths:
             raise ImageError("a damaged TIFF: a tile does not fit the page")
@@ -573,7 +573,9 @@ def _check_tiff_samples(page: tifffile.TiffPage) -> None:
     photometric = PHOTOMETRIC(page.photometric)
     is_color = photometric in (PHOTOMETRIC.RGB, PHOTOMETRIC.YCBCR) and not extra
     if page.compression in jpegs and len(page.chunks) > 2 and samples == 3 and not is_color:
-        raise ImageError("JPEG of three samples that are not RGB, which decoders read as YCbCr")
+        raise ImageError(
+            "JPEG of three samples that are not RGB is not supported: decoders assume YCbCr"
+        )
     if not is_read.get(photometric):
         kind = COMPRESSION(page.compression).name
         raise ImageError(
@@ -638,7 +640,7 @@ def _read_jpeg2000(data: bytes, palette: Palette) -> Picture:
             icc, space = data[at + 3 : end], _JPEG2000_SPACES.get(data[at + 19 : at + 23], b"")
             data = data[:at] + b"\1\0\0" + space + data[at + 7 :]
         if method not in (1, 2, 3) or space not in _JPEG2000_COLORS:
-            raise ImageError("JPEG 2000 of colours that are not gray, RGB or YCbCr")
+            raise ImageError("JPEG 2000 in colours other than gray, RGB or YCbCr is not supported")
         is_gray = space == _JPEG2000_SPACES[b"GRAY"]
     # By channel: 0 colours, 1 alpha, 2 premultiplied (ISO 15444-1, I.5.3.6).
     uses = data[slice(*found.get(b"cdef", (0, 0)))][2:]

@@ -78,7 +78,7 @@ def _open(source: BinaryIO) -> Any:
             return ipc.open_stream(source)
         # pyarrow would read `cat a b` as the batches of a with the footer of b.
         if has_behind(source, 0, 2 * _FILE_START + bytes(2)):
-            raise TableError("a file behind another: files in one file are not supported")
+            raise TableError("several Arrow files in one file are not supported")
         return ipc.open_file(source)
 
 
@@ -97,7 +97,7 @@ def _batches(source: BinaryIO, reader: Any) -> Iterator[Any]:
     # Without a mark, zeros may be the missing part of a download.
     rest = size_of(source) - end
     if rest > has_mark * _MOST_PADDING or source.read().strip(b"\0"):
-        raise TableError("data behind the end of the stream")
+        raise TableError("data after the end of the stream")
 
 
 def _read_rows(source: BinaryIO, reader: Any, options: Options) -> Iterator[Rows]:

@@ -103,7 +103,7 @@ def has_behind(source: BinaryIO, start: int, wanted: bytes) -> bool:
 def check_rows(rows: int, source: BinaryIO) -> None:
     """Refuses more rows than the file can sensibly have: even empty rows take time."""
     if rows > max(_FREE_ROWS, _ROWS_A_BYTE * (size := size_of(source))):
-        raise TableError(f"{rows} rows in a file of {size} bytes")
+        raise TableError(f"a damaged Parquet file: {rows} rows in {size} bytes")
 
 
 def _open(source: BinaryIO) -> Any:
@@ -129,7 +129,7 @@ def _open(source: BinaryIO) -> Any:
         check_rows(file.metadata.num_rows, source)
         # pyarrow would read `cat a b` as the pages of a with the footer of b.
         if has_behind(source, _end_of_pages(file.metadata), 2 * _MAGIC):
-            raise TableError("a file behind another: files in one file are not supported")
+            raise TableError("several Parquet files in one file are not supported")
     return file
 
 
@@ -163,7 +163,7 @@ def _read_rows(file: Any, options: Options) -> Iterator[Rows]:
                 first_row += len(batch)
         # pyarrow ends silently at a page of an unknown kind.
         if first_row != file.metadata.num_rows:
-            raise TableError("a damaged Parquet file: it has fewer rows than its footer says")
+            raise TableError("a damaged Parquet file: it has fewer rows than its footer lists")
 
 
 def rows_of(
@@ -407,10 +407,10 @@ def _changed_values(
     ]
     new_names = [name if pair is None else pair[1] for name, pair in zip(names, new, strict=True)]
     if types.is_fixed_size_binary(type):
-        raise TableError(f"images in a column of {type}; cast it to binary")
+        raise TableError(f"images in a column of {type} are not supported; cast it to binary")
     changed = pyarrow.array(values, type if _is_plain(type) else pyarrow.large_binary())
     if isinstance(changed, pyarrow.ChunkedArray):
-        raise TableError(f"images of one row that take 2 GiB: cast {type} to large_binary")
+        raise TableError(f"the images of one row take 2 GiB or more: cast {type} to large_binary")
     if is_shared:
         changed = changed.dictionary_encode()
     return changed.cast(type), new_names
@@ -470,8 +470,7 @@ def _writer_options(file: Any) -> dict[str, Any]:
     for (path, kind), (_, now) in zip(own, written, strict=False):
         if kind not in (now, "NONE", "INT"):  # Plain integers need no logical type.
             raise TableError(
-                f"a column that pyarrow does not keep: {path!r} of type {kind}; cast it, or update "
-                "pyarrow"
+                f"pyarrow cannot keep column {path!r} of type {kind}; cast it, or update pyarrow"
             )
     groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
     if not groups:

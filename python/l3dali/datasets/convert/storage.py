@@ -63,7 +63,7 @@ def open_folder(url: str) -> Folder:
         UsageError: fsspec is missing or has no such protocol, or the URL is a local path.
     """
     if re.match("(?!file:///)(?i:local://|file:)", url):  # a host may follow two slashes
-        raise UsageError(f"{url}: name the path alone")
+        raise UsageError(f"{url}: name the path without the scheme")
     url = url.removeprefix("file://")
     return RemoteFolder(url) if is_remote(url) else LocalFolder(Path(url))
 
@@ -118,7 +118,7 @@ class LocalFolder:
                 try:
                     stored = self.stat(prefix + name)
                     if stored is None:
-                        raise OSError("a link to nothing")
+                        raise OSError("a broken link")
                 except OSError as error:
                     reason = error.strerror or str(error)
                     listing.failures.append((self.place(prefix + name), reason))

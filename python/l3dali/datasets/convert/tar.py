@@ -138,7 +138,7 @@ class _Recorder:
         return self._source.bytes
 
     def seek(self, offset: int) -> None:
-        raise TarError(f"a damaged tar file: a header asks for byte {offset}")
+        raise TarError(f"a damaged tar file: a header points to byte {offset}")
 
     def take(self) -> bytes:
         """The bytes read since the last call."""

@@ -93,7 +93,7 @@ def read_entries(source: HashedReader, options: Options) -> Iterator[Record]:
         if crc != masked_crc(_length_bytes(length)):
             hint = "; decompress it first" if number == 0 and head[:2] == b"\x1f\x8b" else ""
             raise TFRecordError(
-                f"record {number}: its length is damaged, or this is no TFRecord{hint}"
+                f"record {number}: its length is damaged, or this is not a TFRecord{hint}"
             )
         data = source.read(length)
         tail = source.read(_CRC.size)

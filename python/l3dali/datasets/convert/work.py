@@ -174,7 +174,7 @@ def _refuse_overlap(sources: Sources, target_url: str) -> None:
             raise UsageError(f"{target_url} is in {url}; name a folder outside of it")
     for place in [*map(place_of, sources.folders), *sources.linked]:
         if _is_within(place, target):  # A result might replace a source.
-            raise UsageError(f"{place}, to be read, is in {target_url}; name another folder")
+            raise UsageError(f"the source {place} is in {target_url}; name another folder")
 
 
 def _is_within(place: str, folder: str) -> bool:

@@ -74,9 +74,11 @@ def parse_host(text: bytes | str) -> HostFile:
         raise UsageError("decode is empty; a rate for rans or packed is needed")
     for coding, rate in host.decode.items():
         if coding not in L3_FORMATS or not rate:
-            raise UsageError(f"decode[{coding!r}]: a rate above 0 of {', '.join(L3_FORMATS)}")
+            raise UsageError(
+                f"decode[{coding!r}] must be a rate above 0 of {', '.join(L3_FORMATS)}"
+            )
     if host.decode_error >= 1 or host.train_rate == 0:
-        raise UsageError("decode_error is below 1, and train_rate above 0")
+        raise UsageError("decode_error must be below 1, and train_rate above 0")
     return host
 
 

@@ -96,7 +96,7 @@ def measure_profile(
         OSError: the data set cannot be read.
     """
     if samples < 1 or not 0 < seconds < math.inf:
-        raise UsageError("samples and seconds are numbers above 0")
+        raise UsageError("samples and seconds must be above 0")
     known = dict(given or {})
     rng = np.random.default_rng(0)
     options = Options(labels=tuple(labels), max_pixels=max_pixels, layout=layout)

@@ -237,9 +237,9 @@ def _parse(kind: Any, value: Any, where: str) -> Any:
     if kind in (int, float) and isinstance(value, (int, kind)) and not isinstance(value, bool):
         if 0 <= value < math.inf:  # not NaN
             return kind(value)
-        raise UsageError(f"{where} is {value}; a number of at least 0 is needed")
+        raise UsageError(f"{where} must be a number of at least 0, not {value}")
     name = "object" if is_record else getattr(origin or kind, "__name__", str(kind))
-    raise UsageError(f"{where or 'the file'} is {type(value).__name__}, not {name}")
+    raise UsageError(f"{where or 'the file'} must be {name}, not {type(value).__name__}")
 
 
 _hints_of = functools.cache(typing.get_type_hints)  # takes more than half of a reading
@@ -249,7 +249,7 @@ def check_host(host: Host) -> None:
     """Raises UsageError if a resource of the host is 0."""
     for each in fields(Host):
         if each.name != "gpu_cache" and getattr(host, each.name) == 0:
-            raise UsageError(f"{each.name} of the host is 0")
+            raise UsageError(f"{each.name} of the host must be above 0")
 
 
 def _check_profile(profile: Profile) -> None:
@@ -257,7 +257,7 @@ def _check_profile(profile: Profile) -> None:
         raise UsageError("the profile has no images")
     check_host(profile.host)
     if profile.training is not None and not profile.training.samples_per_second:
-        raise UsageError("training.samples_per_second is 0")
+        raise UsageError("training.samples_per_second must be above 0")
     for i, sample in enumerate(profile.samples):
         if sample.group not in profile.groups:
             raise UsageError(f"samples[{i}].group is {sample.group!r}, which is not in groups")
