@@ -86,9 +86,9 @@ def test_max_pixels_is_exact(function: Any) -> None:
     with pytest.raises(l3dali.L3Error, match="41 x 30 pixels are more than the limit of 1229;"):
         function(data, max_pixels=30 * 41 - 1)
     for wrong in (0, -1, 2**31 + 1, 2**70):
-        with pytest.raises(ValueError, match=r"^max_pixels is 1 to 2147483648, not "):
+        with pytest.raises(ValueError, match=r"^max_pixels must be 1 to 2147483648, not "):
             function(data, max_pixels=wrong)
-    with pytest.raises(TypeError, match=r"^max_pixels is an integer, not 1\.5"):
+    with pytest.raises(TypeError, match=r"^max_pixels must be an integer, not 1\.5"):
         function(data, max_pixels=1.5)
 
 
