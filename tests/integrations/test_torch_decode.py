@@ -277,7 +277,7 @@ def test_refused_arguments(device: str, files: list[bytes]) -> None:
         (files, {"dtype": "uint8"}, ValueError, "dtype 'uint8' is not supported"),
         (files, {"windows": [None]}, ValueError, "1 windows for 4 items"),
         (files, {"batched": True}, ValueError, "item 1 has uint8 of"),
-        ([], {"batched": True}, ValueError, "no items"),
+        ([], {"batched": True}, ValueError, "at least one item"),
         (files, {"threads": 1025}, ValueError, "threads must be 0 to 1024"),
         (
             files,
