@@ -7,7 +7,8 @@
 //   }
 //
 // For all functions:
-// * Memory is the caller's, or comes from its allocator. Functions are thread-safe.
+// * Files and pixels are in the caller's memory, or in that of its allocator. Working memory comes
+//   from malloc(). Functions are thread-safe.
 // * Files may be untrusted: damaged files give a status. No byte outside of the buffers is read or
 //   written, even if a file changes during the call. An image that changes while it is encoded may
 //   give a file that does not decode.
@@ -73,11 +74,12 @@ enum {
 
 // How samples convert to another type than the stored one.
 enum {
-  // Integer types that hold every number of the stored type keep the numbers; other types rescale
-  // as L3_FILL_RANGE. Labels never rescale. L3_TYPE_TOO_NARROW: the type cannot hold the labels, or
+  // Labels keep their numbers, and so do integer types that hold every number of the stored type;
+  // other types rescale as L3_FILL_RANGE. L3_TYPE_TOO_NARROW: the type cannot hold the labels, or
   // is an integer type that cannot hold the signed samples.
   L3_FILL_BY_TYPE = 0,
-  // Rescale to the range of the type; that of floats is 0 to 1, or -1 to 1 for signed samples.
+  // Rescale, labels too: the largest number of the stored type becomes that of the output type, or
+  // 1 in floats. 0 stays 0. In floats the sample is divided by 255, 65535, 127 or 32767.
   L3_FILL_RANGE = 1,
   L3_KEEP_NUMBERS = 2  // keep the numbers, and saturate
 };
@@ -149,14 +151,15 @@ typedef struct l3_info {
 
 // Validates header, chunks, index and size of a file, in constant memory. Does not read tiles.
 //
-// info: set, apart from struct_size; all 0 after an error. After L3_TRUNCATED head_bytes is the
-//   least that another call needs, and file_bytes is the size of the file or 0.
+// info: set, except struct_size. After L3_TRUNCATED only head_bytes, the least that another call
+//   needs, and file_bytes, or 0 if not yet known; after other errors all 0.
 // Returns L3_OK, L3_TRUNCATED to L3_CORRUPT_HEADER, L3_CHECKSUM_MISMATCH, L3_INVALID_ARGUMENT,
 //   L3_OUT_OF_MEMORY.
 L3_API l3_status l3_read_info(const void* file, size_t file_size, l3_info* info);
 
 // The same for the beginning of a file; tiles may be missing. To read a file in parts, begin with
-// some KiB. While it returns L3_TRUNCATED, read head_bytes bytes and call it again.
+// the first KiB. While it returns L3_TRUNCATED, call it with head_bytes bytes, always more than
+// before. A damaged file may claim any size: stop if the file is shorter.
 L3_API l3_status l3_read_head(const void* file, size_t file_size, l3_info* info);
 
 // ---- Decoding ----
@@ -182,7 +185,7 @@ typedef struct l3_decode_options {
   const uint32_t* channels;
   size_t channel_count;
   // Bytes from a row of the output to the next, a multiple of the size of a sample; 0: packed.
-  // Planes of L3_CHW are height * row_stride apart.
+  // Planes of L3_CHW are output.height * row_stride apart.
   size_t row_stride;
   // Larger outputs give L3_TOO_MANY_PIXELS before memory is taken. A pixel counts once for each
   // four channels, rounded up. 0: 2^28; the format's limit is 2^31.
@@ -203,7 +206,7 @@ typedef struct l3_output {
 
 // Returns the size and type of the output of l3_decode(), without decoding.
 //
-// output: set, apart from struct_size; all 0 but bad_tile after an error.
+// output: set, except struct_size; all 0 but bad_tile after an error.
 // Returns the statuses of l3_read_info(), L3_TOO_MANY_PIXELS, L3_TYPE_TOO_NARROW;
 //   L3_INVALID_ARGUMENT also if the image does not have this window, channel or colors.
 L3_API l3_status l3_decode_size(const void* file, size_t file_size,
@@ -211,13 +214,13 @@ L3_API l3_status l3_decode_size(const void* file, size_t file_size,
 
 // Decodes a file, or the part that options select.
 //
-// pixels: a buffer aligned to the size of a sample, apart from the file. Gaps between rows are not
-//   written. After an error the pixels are undefined.
+// pixels: a buffer aligned to the size of a sample, which must not overlap the file. Gaps between
+//   rows are not written. After an error the pixels are undefined.
 // pixels_size: size of the buffer, at least the bytes of l3_decode_size().
 // output: null, or set as by l3_decode_size(), also after L3_OUTPUT_TOO_SMALL and damaged tiles.
 // Returns the statuses of l3_decode_size(); L3_OUTPUT_TOO_SMALL; L3_INVALID_ARGUMENT also for an
 //   unaligned buffer; L3_TRUNCATED to L3_CHECKSUM_MISMATCH for damaged tiles.
-// Takes up to 3 MiB of memory per thread, or 12 MiB with more than four channels.
+// Takes up to 3 MiB of working memory per thread, or 12 MiB with more than four channels.
 L3_API l3_status l3_decode(const void* file, size_t file_size, const l3_decode_options* options,
                            void* pixels, size_t pixels_size, l3_output* output);
 
@@ -225,8 +228,9 @@ typedef struct l3_range {
   uint64_t offset, size;
 } l3_range;
 
-// Lists the parts of a file that l3_decode() needs. Read each part to its offset in a buffer of
-// file_bytes zeros, and pass the buffer to l3_decode_size() and l3_decode() as the file.
+// Lists the parts of a file that l3_decode() needs. Read each part to its offset in a buffer from
+// calloc(file_bytes, 1), whose other pages take no memory, and pass the buffer to l3_decode_size()
+// and l3_decode() as the file. A local file can be mapped instead: l3_decode() reads these parts.
 //
 // head, head_size: the beginning of the file, at least the head_bytes of l3_read_head().
 // max_gap: parts with at most this many bytes between them are joined.
@@ -251,6 +255,7 @@ typedef struct l3_allocator {
 // l3_decode() into memory from an allocator, of exactly the size needed.
 //
 // pixels: set to the memory, or to null if none was taken. The caller frees it, after errors too.
+//   If that needs the size, keep the one that allocate() received.
 // output: set as by l3_decode(); not null.
 L3_API l3_status l3_decode_alloc(const void* file, size_t file_size,
                                  const l3_decode_options* options, const l3_allocator* allocator,
@@ -270,8 +275,8 @@ typedef struct l3_image {
 typedef struct l3_encode_options {
   size_t struct_size;
   uint32_t coding;  // L3_CODING_...
-  // Of L3_CODING_RANS: 1 (fastest) to 9 (smallest); 0: 5. 7 to 9 take two to five times as long
-  // as 5, for 1 to 2 % fewer bytes.
+  // 1 (fastest) to 9 (smallest); 0: 5. 7 to 9 take two to five times as long as 5, for 1 to 2 %
+  // fewer bytes. Only L3_CODING_RANS differs by it.
   uint32_t effort;
   uint32_t threads;  // as in l3_decode_options
   // Powers of two: heights of 8 to 256, widths of 32 to 256. 0: the encoder chooses.
@@ -303,18 +308,18 @@ L3_API l3_status l3_encode_bound(const l3_image* image, const l3_encode_options*
 // Encodes an image without loss. The same pixels and options give the same bytes on every machine,
 // with any number of threads.
 //
-// file: a buffer for the file, apart from the pixels; null only if capacity is 0.
+// file: a buffer for the file, which must not overlap the pixels; null only if capacity is 0.
 // capacity: size of the buffer; l3_encode_bound() gives a size that suffices.
 // file_size: set to the size of the file, also after L3_OUTPUT_TOO_SMALL; 0 after other errors.
 // Returns L3_OK, L3_OUTPUT_TOO_SMALL, L3_INVALID_ARGUMENT, L3_OUT_OF_MEMORY.
-// Takes as much memory as the file. L3_CODING_RANS takes another 4 to 10 times the samples, 8 MiB,
-// and up to 5 KiB per tile. N channels, if more than four, take another 8 * N * N bytes.
+// Takes as much working memory as the file. L3_CODING_RANS takes another 4 to 10 times the samples,
+// 8 MiB, and up to 5 KiB per tile. N channels, if more than four, take another 8 * N * N bytes.
 L3_API l3_status l3_encode(const l3_image* image, const l3_encode_options* options, void* file,
                            size_t capacity, size_t* file_size);
 
 // l3_encode() into memory from an allocator, of the size of the file.
 //
-// file: set to the memory, or to null if none was taken. The caller frees it, after errors too.
+// file: set to the memory, or to null if none was taken, as by l3_decode_alloc().
 L3_API l3_status l3_encode_alloc(const l3_image* image, const l3_encode_options* options,
                                  const l3_allocator* allocator, void** file, size_t* file_size);
 
