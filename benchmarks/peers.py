@@ -78,7 +78,7 @@ PNG = Codec(
 HTJ2K = Codec(
     "HTJ2K",
     lambda image: imagecodecs.htj2k_encode(image, reversible=True),
-    lambda data: imagecodecs.htj2k_decode(data),  # which that for Python 3.10 has not
+    lambda data: imagecodecs.htj2k_decode(data),  # Python 3.10's imagecodecs lacks it
 )
 PEERS = (
     PNG,
@@ -127,11 +127,11 @@ def _pieces(image: Image, width: int, height: int) -> Iterator[Image]:
 
 
 def encode_exactly(codec: Codec, image: Image) -> bytes | None:
-    """The encoded image, or None if the codec cannot hold it losslessly."""
+    """The encoded image, or None if the codec is missing or cannot hold it losslessly."""
     try:
         encoded = bytes(codec.encode(image))
         decoded = np.asarray(codec.decode(encoded))
-    except (ValueError, RuntimeError, TypeError, NotImplementedError):
+    except (AttributeError, ValueError, RuntimeError, TypeError, NotImplementedError):
         return None
     same = decoded.size == image.size and decoded.dtype == image.dtype
     return encoded if same and np.array_equal(decoded.reshape(image.shape), image) else None
