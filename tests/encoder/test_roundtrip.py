@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from reference_decoder import FormatError
 
 import l3dali
+from l3dali import Coding
 
 MOST_SAMPLES = {"emulated_cuda": 40_000, "emulated_small_cuda": 40_000, "scalar": 1_000_000}
 SHARED_DATA = ROOT.parent / "shared" / "data"
@@ -286,3 +287,13 @@ def test_what_the_format_cannot_hold_is_refused(
 ) -> None:
     with pytest.raises(FormatError, match="kInvalidArgument"):
         engines.encode(np.zeros(shape, np.uint8), **options)  # type: ignore[arg-type]
+
+
+@coding_matrix
+def test_every_processor_gives_the_same_bytes(coding: Coding) -> None:
+    """That of the engines, which `make test-aarch64` makes another one, and this one."""
+    image = as_samples(skimage.data.astronaut())[:200, :300]
+    for samples in (image, image.astype(np.uint16) * 257):
+        for effort in (1, 5, 9):
+            data = engines.encode(samples, coding=coding, effort=effort)
+            assert data == l3dali.encode(samples, coding=coding, effort=effort)
