@@ -1,4 +1,4 @@
-"""Samples that fail alone: damage inside and outside of windows, `on_error`, statuses."""
+"""Samples that fail alone: damage, `on_error`, statuses."""
 
 from __future__ import annotations
 
