@@ -134,7 +134,7 @@ def toctree(pages: list[str], caption: str = "") -> str:
     return "\n".join([*lines, *pages, "```", ""])
 
 
-def mend_signature(
+def fix_signature(
     app: Sphinx, what: str, name: str, found: Any, options: Any, signature: str, result: str
 ) -> tuple[str, str] | None:
     """Drops the fields of results, which follow; bases that are mocks hide `__init__`."""
@@ -176,7 +176,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     VariableCommentPicker.is_overload = lambda *_: False  # one signature for each function
     app.add_directive("l3-commands", Commands)
-    app.connect("autodoc-process-signature", mend_signature)
+    app.connect("autodoc-process-signature", fix_signature)
     app.connect("source-read", add_contents)
     app.connect("doctree-read", note_operators)
     app.connect("doctree-read", unlink_folders)

@@ -6,7 +6,6 @@
 #include "dali/pipeline/operator/operator.h"
 #include "op/cache_statistics.h"
 #include "op/cpu_backend.h"
-#include "op/decode_times.h"
 #include "op/decode_variants.h"
 #include "op/mixed_backend.h"
 #include "op/peek_shape.h"
@@ -130,7 +129,6 @@ image always raise.)code",
                     R"code(Add a second output: the status of each sample as an ``int32``
 scalar, 0 if it was decoded. It is on the GPU for ``device="mixed"``.)code",
                     false)
-    .AddOptionalArg("_times", "Number of the DecodeTimes to add to; 0: none.", int64_t{0})
     .AddOptionalArg("_numbers", "Places of the samples in a batch of which they are a part.", 0,
                     true);
 
@@ -377,31 +375,4 @@ DALI_REGISTER_OPERATOR(l3__PickShare, l3::PickShare, CPU);
 extern "C" __attribute__((visibility("default"))) int l3_GetCacheStatistics(int device_id,
                                                                             uint64_t* numbers) {
   return l3::GetCacheStatistics(device_id, numbers) ? 1 : 0;
-}
-
-// For l3dali.pipeline. The first opens a clock and returns its number, or 0 without memory. The
-// second closes it. The third reads batches, samples and seconds; false if the clock is not open.
-extern "C" __attribute__((visibility("default"))) int64_t l3_OpenTimes() {
-  try {
-    return l3::DecodeTimes::Open();
-  } catch (const std::bad_alloc&) {
-    return 0;
-  }
-}
-
-extern "C" __attribute__((visibility("default"))) void l3_CloseTimes(int64_t number) {
-  l3::DecodeTimes::Close(number);
-}
-
-extern "C" __attribute__((visibility("default"))) int l3_ReadTimes(int64_t number,
-                                                                   double* numbers) {
-  const auto times = l3::DecodeTimes::Find(number);
-  if (times == nullptr) return 0;
-  for (const auto place : {l3::DecodeTimes::kCpu, l3::DecodeTimes::kGpu}) {
-    const l3::DecodeTimes::Sum sum = times->Get(place);
-    *numbers++ = static_cast<double>(sum.batches);
-    *numbers++ = static_cast<double>(sum.samples);
-    *numbers++ = sum.seconds;
-  }
-  return 1;
 }

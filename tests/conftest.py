@@ -36,7 +36,7 @@ MISSING_PACKAGE = re.compile(r"could not import|is not installed")
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 
-def _judge_skip(report: Report) -> Report:
+def _failed_if_required(report: Report) -> Report:
     """Makes a skip a failure where the environment says that there is no excuse for it."""
     if not report.skipped or not isinstance(report.longrepr, tuple):  # expected to fail, and did
         return report
@@ -55,13 +55,13 @@ def _judge_skip(report: Report) -> Report:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Decides whether a skip of a test is allowed."""
-    return _judge_skip((yield))
+    return _failed_if_required((yield))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Decides whether a skip of a whole file is allowed."""
-    return _judge_skip((yield))
+    return _failed_if_required((yield))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

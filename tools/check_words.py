@@ -21,7 +21,7 @@ PHRASES = {
     r"without a word|in silence": "silently",
     r"(is|are|was|were|been|being|unless|not) told|(told|tells?|telling) of": "reported, named",
     r"pass(ed|es|ing) over": "skipped, ignored",
-    r"judge[sd]?(?!\(|\nfrom )|judging": "validate, check, decide",
+    r"judge[sd]?|judging": "validate, check, decide",
     r"nobody|no-?one": "no user, no caller, never",
     r"somebody|whoever": "the caller, the user, a program",
     r"earn(s|ed)?": "name the condition",
@@ -47,15 +47,16 @@ PHRASES = {
     r"unsaid": "without a note",
 }
 FOUND = re.compile(
-    "|".join(rf"(?P<p{i}>\b(?:{phrase})\b)" for i, phrase in enumerate(PHRASES)).replace(
-        " ", r"\s+(?:(?:#|//|\*)\s+)?"
-    ),
+    "|".join(
+        rf"(?P<p{i}>(?<![^\W_])(?:{phrase})(?![^\W_]))" for i, phrase in enumerate(PHRASES)
+    ).replace(" ", r"(?:_|\s+(?:(?:#|//|\*)\s+)?)"),
     re.IGNORECASE,
 )
 
 
 def phrases(text: str) -> Iterator[tuple[int, str]]:
-    """Line and message of each phrase of the list."""
+    """Line and message of each phrase of the list, except in names of invalid files."""
+    text = re.sub(r"\bk[A-Z]\w+__\w+", lambda name: "k" * len(name[0]), text)
     for found in FOUND.finditer(text):
         words = " ".join(found.group().split())
         number = int(str(found.lastgroup)[1:])

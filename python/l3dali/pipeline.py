@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import warnings
-import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import nvidia.dali as dali
 from nvidia.dali import backend, fn, types
 from nvidia.dali.data_node import DataNode
 
-import l3dali.plugin  # first: it says what is missing
-from l3dali.balance import Balancer, DecodeSums
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy.typing as npt
-
-__all__ = ["Balancer", "decode"]
+__all__ = ["decode"]
 
 # Arguments of fn.decoders.image, and those that do not change pixels.
 _DTYPES = ("UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32", "FLOAT")
@@ -42,7 +35,7 @@ def decode(
     encoded: DataNode,
     *,
     device: str = "cpu",
-    cpu_share: float | Literal["auto"] | Balancer | DataNode | None = None,
+    cpu_share: float | DataNode | None = None,
     name: str | None = None,
     **arguments: Any,
 ) -> DataNode:
@@ -58,9 +51,8 @@ def decode(
         encoded: 1D TensorList of uint8: for each sample a file, L3 or of `fn.decoders.image`.
         device: `"cpu"` or `"mixed"`.
         cpu_share: for `"mixed"`: the share of the L3 samples, 0 (the default) to 1, that cores
-            decode. Pixels do not depend on it. `"auto"` adapts it while the pipeline runs, for
-            batches of the pipeline's size; pass a `Balancer` to see the share. An output of an
-            operator sets it for each batch, by the first sample.
+            decode. Pixels do not depend on it. An output of an operator sets it for each batch,
+            by the first sample.
         name: of the operator that has this output.
         **arguments: of `fn.l3.decode`, with the defaults of `fn.decoders.image`: RGB and uint8.
             `dtype=types.UINT16` keeps 16-bit files. The `cache_` arguments are for L3 samples.
@@ -97,10 +89,9 @@ def decode(
         other_images = fn.decoders.image(others, device="cpu", **for_others)
         return merge(images, other_images, predicate=is_l3, name=name)
 
-    share, times = _share_of_each_batch(cpu_share)
+    share = _checked_share(cpu_share)
     if isinstance(share, DataNode):
         share, _ = split(share, predicate=is_l3)
-    arguments["_times"] = times
 
     def on_cores(files: DataNode, numbers: DataNode) -> DataNode:
         return _upload(fn.l3.decode(files, device="cpu", _numbers=numbers, **arguments))
@@ -175,54 +166,14 @@ def _upload(images: DataNode) -> DataNode:
     return images.gpu()
 
 
-def _share_of_each_batch(
-    cpu_share: float | str | Balancer | DataNode | None,
-) -> tuple[float | DataNode, int]:
-    """The share as a number or as an operator's output, and the number of the clock for it."""
+def _checked_share(cpu_share: float | DataNode | None) -> float | DataNode:
     if cpu_share is None:
-        return 0.0, 0
+        return 0.0
     if isinstance(cpu_share, DataNode):
-        return cpu_share, 0
-    if cpu_share == "auto":
-        cpu_share = Balancer()
-    if isinstance(cpu_share, Balancer):
-        pipeline = dali.Pipeline.current()
-        if pipeline is None:
-            raise ValueError(
-                'cpu_share="auto" needs the batch size: call decode() in a function with '
-                "pipeline_def or in the `with` block of a Pipeline"
-            )
-        shares = _MeasuredShares(cpu_share, pipeline.max_batch_size)
-        node = fn.external_source(
-            shares, batch=True, batch_info=True, dtype=types.FLOAT, ndim=0, no_copy=False
-        )
-        return node, shares.times
+        return cpu_share
     if isinstance(cpu_share, bool) or not isinstance(cpu_share, (int, float, np.number)):
-        raise ValueError(f'cpu_share must be a number, 0 to 1, or "auto", not {cpu_share!r}')
+        raise ValueError(f"cpu_share must be a number, 0 to 1, not {cpu_share!r}")
     share = float(cpu_share)
     if not 0 <= share <= 1:
         raise ValueError(f"cpu_share must be 0 to 1, not {share}")
-    return share, 0
-
-
-class _MeasuredShares:
-    """A source that asks a balancer for the share of each batch."""
-
-    def __init__(self, balancer: Balancer, batch_size: int) -> None:
-        library = ctypes.CDLL(str(l3dali.plugin.library_path()))
-        library.l3_OpenTimes.restype = ctypes.c_int64
-        self._read_times = library.l3_ReadTimes
-        self._balancer = balancer
-        self._batch_size = batch_size
-        self.times: int = library.l3_OpenTimes()
-        weakref.finalize(self, library.l3_CloseTimes, ctypes.c_int64(self.times))
-
-    def __call__(self, _: Any) -> npt.NDArray[np.float32]:
-        share = self._balancer.observe(self._sums())
-        return np.full(self._batch_size, share, np.float32)
-
-    def _sums(self) -> DecodeSums:
-        numbers = (ctypes.c_double * 6)()
-        self._read_times(ctypes.c_int64(self.times), numbers)
-        cpu_batches, _, cpu_seconds, gpu_batches, _, gpu_seconds = numbers
-        return DecodeSums(int(max(cpu_batches, gpu_batches)), cpu_seconds, gpu_seconds)
+    return share

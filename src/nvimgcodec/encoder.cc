@@ -93,7 +93,7 @@ nvimgcodecStatus_t Destroy(nvimgcodecEncoder_t encoder) {
 }
 
 // L3 is lossless, and chooses its tiles itself.
-nvimgcodecProcessingStatus_t JudgeParams(const nvimgcodecEncodeParams_t* params) {
+nvimgcodecProcessingStatus_t CheckParams(const nvimgcodecEncodeParams_t* params) {
   if (params == nullptr) return kSuccess;
   if (!IsWhole(params)) return kFail;
   if (params->quality_type != NVIMGCODEC_QUALITY_TYPE_DEFAULT &&
@@ -195,7 +195,7 @@ nvimgcodecProcessingStatus_t Plan(const nvimgcodecImageDesc_t* image,
       !IsWhole(&info->value)) {
     return kFail;
   }
-  const nvimgcodecProcessingStatus_t status = JudgeParams(params);
+  const nvimgcodecProcessingStatus_t status = CheckParams(params);
   return status == kSuccess ? PlanSource(info->value, source) : status;
 }
 

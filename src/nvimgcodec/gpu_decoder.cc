@@ -84,7 +84,7 @@ class GpuDecoder {
           [this](size_t count, const std::function<void(size_t)>& task) { ForEach(count, task); });
     }
     for (size_t i = 0; i < chosen.size(); ++i) {
-      (*statuses)[chosen[i]] = Judge(log_, jobs[chosen[i]].view.info, results[i]);
+      (*statuses)[chosen[i]] = ReportStatus(log_, jobs[chosen[i]].view.info, results[i]);
     }
   }
 

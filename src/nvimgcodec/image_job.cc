@@ -110,8 +110,8 @@ nvimgcodecProcessingStatus_t OpenImage(const Log& log, const nvimgcodecImageDesc
   return Guarded(kFail, [&] { return Open(log, image, code_stream, params, kind, job); });
 }
 
-nvimgcodecProcessingStatus_t Judge(const Log& log, const ImageInfo& info,
-                                   const DecodeResult& result) {
+nvimgcodecProcessingStatus_t ReportStatus(const Log& log, const ImageInfo& info,
+                                          const DecodeResult& result) {
   if (result.status != Status::kOk) {
     LogDamage(log,
               ", tile " + std::to_string(result.tile) + " of " + std::to_string(info.tile_count()),

@@ -35,8 +35,8 @@ nvimgcodecProcessingStatus_t OpenImage(const Log& log, const nvimgcodecImageDesc
                                        nvimgcodecImageBufferKind_t kind, ImageJob* job) noexcept;
 
 // The framework's status of a decoded image; damage is logged.
-nvimgcodecProcessingStatus_t Judge(const Log& log, const ImageInfo& info,
-                                   const DecodeResult& result);
+nvimgcodecProcessingStatus_t ReportStatus(const Log& log, const ImageInfo& info,
+                                          const DecodeResult& result);
 
 // Of a decoder that reads no metadata.
 nvimgcodecStatus_t RefuseMetadata(nvimgcodecDecoder_t decoder,

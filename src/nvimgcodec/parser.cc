@@ -110,9 +110,9 @@ Status Peek(nvimgcodecIoStreamDesc_t* stream, PeekedImage* image) {
   if (status != Status::kOk) return status;
   if (HasTooManyChannels(info)) return Status::kUnsupportedFeature;
   const size_t head_bytes = kHeaderBytes + size_t{info.chunks_bytes};
-  const bool has_earned_size =
+  const bool is_long_enough =
       uint64_t{info.width_px} * info.height_px <= MostPixels(header.file_bytes(), info.channels);
-  if (!has_earned_size || header.file_bytes() < head_bytes) return Status::kTruncated;
+  if (!is_long_enough || header.file_bytes() < head_bytes) return Status::kTruncated;
   image->orientation = kAsStored;
   if (info.chunks_bytes == 0) return Status::kOk;
   const StreamBytes head(stream, head_bytes);

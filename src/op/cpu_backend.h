@@ -11,7 +11,6 @@
 #include "cpu/cpu_batch.h"
 #include "dali/pipeline/workspace/workspace.h"
 #include "files/file_handle.h"
-#include "op/decode_times.h"
 #include "output/payload_ranges.h"
 
 namespace l3 {
@@ -20,7 +19,6 @@ class CpuBackend {
  public:
   using DaliBackend = dali::CPUBackend;
   using OutputBackend = dali::CPUBackend;
-  static constexpr DecodeTimes::Place kPlace = DecodeTimes::kCpu;
 
   explicit CpuBackend(const dali::OpSpec&) {}
 

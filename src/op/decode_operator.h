@@ -16,7 +16,6 @@
 #include "dali/pipeline/operator/operator.h"
 #include "format/image_view.h"
 #include "op/dali_types.h"
-#include "op/decode_times.h"
 #include "op/failures.h"
 #include "op/input_images.h"
 #include "output/request.h"
@@ -33,7 +32,6 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       : dali::StatelessOperator<typename Backend::DaliBackend>(spec),
         backend_(spec),
         failures_(spec),
-        clock_(spec.GetArgument<int64_t>("_times"), Backend::kPlace),
         images_(&failures_, spec.GetArgument<bool>("adjust_orientation")),
         return_status_(spec.GetArgument<bool>("return_status")) {
     const int64_t max_pixels = spec.GetArgument<int64_t>("max_pixels");
@@ -95,7 +93,6 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   }
 
   bool SetupImpl(std::vector<dali::OutputDesc>& outputs, const dali::Workspace& ws) override {
-    clock_.Start();
     const Input& input = ws.Input<dali::CPUBackend>(0);
     const bool is_part = this->spec_.HasTensorArgument("_numbers");
     failures_.SetNumbers(is_part ? &ws.ArgumentInput("_numbers") : nullptr);
@@ -168,7 +165,6 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       backend_.Copy(ws, out.raw_mutable_tensor(0), statuses_.data(),
                     statuses_.size() * sizeof(statuses_[0]));
     }
-    clock_.Stop(outputs_.size());
   }
 
   DecodeRequest request_;  // what images have in common, and what the one has that is planned
@@ -283,7 +279,6 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
 
   Backend backend_;
   FailurePolicy failures_;
-  DecodeClock clock_;
   InputImages images_;
   std::optional<OutputType> asked_type_;
   bool return_status_;

@@ -16,7 +16,6 @@
 #include "dali/pipeline/operator/name_utils.h"
 #include "dali/pipeline/workspace/workspace.h"
 #include "files/file_handle.h"
-#include "op/decode_times.h"
 #include "op/failures.h"
 #include "output/payload_ranges.h"
 #include "output/window_job.h"
@@ -68,7 +67,6 @@ class MixedBackend {
  public:
   using DaliBackend = dali::MixedBackend;
   using OutputBackend = dali::GPUBackend;
-  static constexpr DecodeTimes::Place kPlace = DecodeTimes::kGpu;
 
   explicit MixedBackend(const dali::OpSpec& spec)
       : device_id_(spec.GetArgument<int>("device_id")),
@@ -265,7 +263,6 @@ class MixedBackend {
  public:
   using DaliBackend = dali::MixedBackend;
   using OutputBackend = dali::GPUBackend;
-  static constexpr DecodeTimes::Place kPlace = DecodeTimes::kGpu;
 
   explicit MixedBackend(const dali::OpSpec& spec) {
     DALI_FAIL(dali::make_string(

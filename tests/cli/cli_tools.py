@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 imagecodecs = pytest.importorskip("imagecodecs")
 PIL_Image = pytest.importorskip("PIL.Image")
-for library in ("netpbmfile", "rich", "tifffile"):
-    pytest.importorskip(library)
 
 Image = NDArray[Any]
 L3 = [sys.executable, "-m", "l3dali"]

@@ -138,7 +138,7 @@ def test_options_reach_the_encoder(tmp_path: Path) -> None:
 # Existing targets, collisions and odd files.
 
 
-def test_existing_result_fails_unless_told(
+def test_existing_result_fails_by_default(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_png(tmp_path / "photo.png")
@@ -268,7 +268,7 @@ def test_links(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"{tree}/broken.png: No such file or directory" in errors
 
 
-def test_what_is_no_file_is_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_files_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(tmp_path / "pipe.png")
     assert main(["encode", str(tmp_path)]) == 2
     assert "pipe.png: not a file" in capsys.readouterr().err

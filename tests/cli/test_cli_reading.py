@@ -21,7 +21,6 @@ from l3dali.images.writing import write_picture
 
 PIL_Image = pytest.importorskip("PIL.Image")
 imagecodecs = pytest.importorskip("imagecodecs")
-pytest.importorskip("rich")
 
 Image = NDArray[Any]
 

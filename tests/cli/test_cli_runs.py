@@ -319,7 +319,7 @@ def test_an_interrupt_of_a_read_that_does_not_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_amid_a_codec(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_an_interrupt_within_a_codec(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Those in Python, as of names in zip archives, raise another one with a text from it."""
 
     def fail() -> None:

@@ -427,7 +427,7 @@ def test_max_pixels_in_range(device: str, pair: Pair, pixels: int) -> None:
         decode([pair.l3], device, max_pixels=pixels)
 
 
-def test_damaged_files_earn_no_more_than_sound_ones(device: str) -> None:
+def test_damaged_files_get_no_more_memory_than_valid_ones(device: str) -> None:
     """A whole index of a file cut short: accepted only if a valid file could be as small."""
     columns, rows = 16, 15
     stream = Stream(

@@ -351,7 +351,7 @@ def test_share_changes_no_pixel(pairs: list[Pair], share: float | None) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("share", [*SHARES, "auto"])
+@pytest.mark.parametrize("share", SHARES)
 def test_share_changes_no_pixel_of_a_gpu(pairs: list[Pair], share: Any) -> None:
     samples = mixed(pairs)
     want = decode_alone(samples, "mixed")
@@ -388,66 +388,6 @@ def test_share_may_come_from_an_operator(pairs: list[Pair]) -> None:
     pipe = pipeline(define, "cpu", len(samples))
     for _ in range(3):
         assert_same(unpack(pipe.run()[0]), want)
-
-
-@pytest.mark.usefixtures("cores_for_gpu")
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_balancer_is_asked_for_each_batch(pairs: list[Pair], executor: str) -> None:
-    """It gets the number of batches and the time of decoding; all of it is on cores."""
-    import l3dali.pipeline
-
-    samples = mixed(pairs)
-    seen = []
-
-    class Watched(l3dali.pipeline.Balancer):
-        def observe(self, sums: l3dali.balance.DecodeSums) -> float:
-            seen.append(sums)
-            self.share = len(seen) % 4 / 4
-            return self.share
-
-    want = decode_alone(samples, "cpu")
-    pipe = on_cores(samples, Watched(), **EXECUTORS[executor])
-    for _ in range(12):
-        assert_same(unpack(pipe.run()[0]), want)
-    assert len(seen) >= 12
-    batches = [sums.batches for sums in seen]
-    assert batches == sorted(batches)
-    assert batches[0] == 0
-    assert batches[-1] >= 8
-    assert seen[-1].cpu_seconds > 0 == seen[-1].gpu_seconds
-
-
-@pytest.mark.usefixtures("cores_for_gpu")
-def test_auto_gives_cores_nothing_where_only_they_are_slow(pairs: list[Pair]) -> None:
-    """No time is measured on a GPU here, so whatever cores take is too long."""
-    import l3dali.pipeline
-
-    balancer = l3dali.pipeline.Balancer(0.5)
-    samples = mixed(pairs[:4])
-    pipe = on_cores(samples, balancer)
-    for _ in range(200):
-        pipe.run()
-    assert balancer.share == 0
-
-
-@pytest.mark.usefixtures("cores_for_gpu")
-def test_checkpoint_of_a_pipeline_that_balances(folders: tuple[list[str], list[str]]) -> None:
-    """The share begins anew; what is decoded does not depend on it."""
-
-    def make(checkpoint: Any = None) -> Any:
-        def define() -> Any:
-            encoded, labels = fn.readers.file(files=folders[1], shuffle_after_epoch=True)
-            return decode(encoded, device="mixed", cpu_share="auto"), labels
-
-        return pipeline(define, "cpu", 4, enable_checkpointing=True, checkpoint=checkpoint)
-
-    pipe = make()
-    for _ in range(5):
-        pipe.run()
-    restored = make(pipe.checkpoint())
-    for _ in range(5):
-        for want, got in zip(pipe.run(), restored.run(), strict=True):
-            assert_same(unpack(got), unpack(want))
 
 
 def picks(samples: Column, share: float) -> list[bool]:
@@ -579,12 +519,12 @@ def test_damaged_file_of_another_format(pairs: list[Pair], device: str) -> None:
     [
         ({"device": "gpu"}, ValueError, '"cpu" or "mixed"'),
         ({"cpu_share": 0.5}, ValueError, 'with "cpu" the CPU decodes everything'),
-        ({"device": "cpu", "cpu_share": "auto"}, ValueError, 'with "cpu" the CPU'),
+        ({"device": "cpu", "cpu_share": 0.0}, ValueError, 'with "cpu" the CPU'),
         ({"device": "mixed", "cpu_share": 1.5}, ValueError, "0 to 1, not 1.5"),
         ({"device": "mixed", "cpu_share": -0.1}, ValueError, "0 to 1, not -0.1"),
         ({"device": "mixed", "cpu_share": float("nan")}, ValueError, "0 to 1, not nan"),
         ({"device": "mixed", "cpu_share": True}, ValueError, "a number, 0 to 1"),
-        ({"device": "mixed", "cpu_share": "half"}, ValueError, 'a number, 0 to 1, or "auto"'),
+        ({"device": "mixed", "cpu_share": "auto"}, ValueError, "a number, 0 to 1"),
         ({"channels": [0]}, ValueError, "fn.decoders.image returns all"),
         ({"fill_range": True}, ValueError, "fn.decoders.image always fills the range"),
         ({"on_error": "zero"}, ValueError, "fn.decoders.image always raises"),
@@ -593,7 +533,7 @@ def test_damaged_file_of_another_format(pairs: list[Pair], device: str) -> None:
         ({"skip_cached_images": True}, ValueError, "without bytes"),
         ({"dtype": types.FLOAT16}, ValueError, "fn.decoders.image does not support.*fn.cast"),
         ({"crop": (3, 3)}, TypeError, "no argument 'crop'"),
-        ({"_times": 3}, TypeError, "no argument '_times'"),
+        ({"_numbers": 3}, TypeError, "no argument '_numbers'"),
     ],
     ids=str,
 )
@@ -606,12 +546,6 @@ def test_arguments_that_make_no_sense(
 
     with pytest.raises(error, match=message):
         pipeline(define, "cpu", 3)
-
-
-def test_auto_outside_of_a_pipeline() -> None:
-    encoded, _ = fn.readers.file(files=["a"])
-    with pytest.raises(ValueError, match="needs the batch size"):
-        decode(encoded, device="mixed", cpu_share="auto")
 
 
 def test_dali_without_split(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -641,7 +575,7 @@ def test_advice_without_split_works(pairs: list[Pair], device: str) -> None:
     assert_same(unpack(define().run()[0]), decode_mixed(samples, device))
 
 
-def test_files_that_the_reader_passes_over_are_told_of(
+def test_warning_of_files_that_the_reader_skips(
     tmp_path: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
     image = make_image(np.random.default_rng(1), (20, 31, 3))

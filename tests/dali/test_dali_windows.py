@@ -468,7 +468,7 @@ WRONG_WINDOW = re.compile(
         ("decode_slice", [], {"start": [-1, 3], "shape": [2, 2], "axes": [0, 1]}),
     ],
 )
-def test_windows_outside_are_told_in_dalis_words(
+def test_windows_outside_are_reported_in_dalis_words(
     device: str, name: str, inputs: list[Any], fixed: dict[str, Any]
 ) -> None:
     pair = make_pair(make_image(np.random.default_rng(5), (50, 70, 3)))

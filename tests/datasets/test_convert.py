@@ -52,7 +52,6 @@ from l3dali.images import headers, reading
 from l3dali.images.headers import read_header
 
 imagecodecs = pytest.importorskip("imagecodecs")
-pytest.importorskip("rich")
 
 FORMATS = {"gnu": tarfile.GNU_FORMAT, "ustar": tarfile.USTAR_FORMAT, "pax": tarfile.PAX_FORMAT}
 
@@ -519,7 +518,7 @@ def test_interrupted(tmp_path: Path, held_run: subprocess.Popen[bytes], to_group
 
 
 @pytest.mark.parametrize(("cores", "sent"), [(1, signal.SIGTERM), (2, signal.SIGINT)])
-def test_interrupted_amid_batches(tmp_path: Path, cores: int, sent: int) -> None:
+def test_interrupted_within_batches(tmp_path: Path, cores: int, sent: int) -> None:
     (tmp_path / "s").mkdir()
     for i in range(24):
         (tmp_path / "s" / f"{i:02}.png").write_bytes(png(i))
@@ -543,7 +542,7 @@ def test_interrupted_amid_batches(tmp_path: Path, cores: int, sent: int) -> None
 @pytest.mark.parametrize("choice", ["keep", "drop"])
 @pytest.mark.parametrize("error", [MemoryError, OSError, ModuleNotFoundError])
 @pytest.mark.usefixtures("in_process")
-def test_what_failed_for_want_of_memory_or_a_package_is_tried_again(
+def test_failures_by_memory_or_a_missing_package_are_tried_again(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -747,7 +746,7 @@ def test_a_folder_in_the_place_of_an_index(tmp_path: Path) -> None:
     assert (target / "a.tar").read_bytes() == before
 
 
-def test_a_manifest_that_takes_no_rows_is_told_first(
+def test_a_manifest_that_takes_no_rows_is_reported_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is opened before results are replaced."""

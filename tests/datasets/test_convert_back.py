@@ -20,7 +20,6 @@ from l3dali.images.writing import write_picture
 imagecodecs = pytest.importorskip("imagecodecs")
 tifffile = pytest.importorskip("tifffile")
 netpbmfile = pytest.importorskip("netpbmfile")
-pytest.importorskip("rich")
 
 
 def tiff(pixels: Any, **options: Any) -> bytes:

@@ -35,7 +35,6 @@ from l3dali.datasets.convert.storage import (
     open_folder,
 )
 
-pytest.importorskip("rich")
 crc32c = pytest.importorskip("crc32c")
 
 
@@ -311,7 +310,7 @@ def test_headers_are_written_as_tarfile_writes_them(tmp_path: Path, format: Any)
 
 @pytest.mark.parametrize("data", [b"", bytes(4), b"other"])
 @pytest.mark.parametrize("choice", ["keep", "drop"])
-def test_what_is_no_image_any_more_keeps_its_result(
+def test_a_former_image_keeps_its_result(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], choice: str, data: bytes
 ) -> None:
     """Where the name does not say what it is, it was copied in the place of the result."""

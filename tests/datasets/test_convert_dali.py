@@ -14,7 +14,6 @@ from dali_tools import pipeline, unpack
 from nvidia.dali import fn, tfrecord
 
 pytestmark = pytest.mark.dali
-pytest.importorskip("rich")
 
 COUNT = 6
 

@@ -22,7 +22,6 @@ from convert_tools import (
     write_tar,
 )
 
-pytest.importorskip("rich")
 pytest.importorskip("scipy")
 
 import l3dali

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from convert_tools import convert, files_below, png, rows_of, samples, write_tar
 
-pytest.importorskip("rich")
-
 from l3dali.cli import converting, main
 from l3dali.datasets.convert.sources import Sources, find_sources
 from l3dali.datasets.convert.storage import LocalFolder
@@ -110,7 +108,7 @@ def test_a_result_that_cannot_be_removed_stays(
     assert files_below(dest) == {"0.png", "2.png", "3.png", "a.tar", "a.idx"}
 
 
-def test_an_interrupt_amid_removing_leaves_no_rows(
+def test_an_interrupt_during_removal_leaves_no_rows(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dest = folder.parent / "d"
@@ -153,7 +151,7 @@ def test_a_result_of_another_source_stays(folder: Path, capsys: pytest.CaptureFi
     assert files_below(dest) == results
 
 
-def test_single_files_say_nothing_of_what_is_gone(
+def test_single_files_do_not_show_what_is_gone(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dest = folder.parent / "d"

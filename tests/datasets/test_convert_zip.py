@@ -18,7 +18,6 @@ from l3dali.datasets.convert.storage import MANIFEST_NAME
 from l3dali.images.reading import read_picture
 
 imagecodecs = pytest.importorskip("imagecodecs")
-pytest.importorskip("rich")
 
 Members = list[tuple[str, bytes]]
 

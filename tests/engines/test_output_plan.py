@@ -330,7 +330,7 @@ def test_upload_has_the_payloads_of_the_window_alone() -> None:
 @engine_matrix
 @present
 @pytest.mark.parametrize("tile_log2", [(5, 5), (9, 5)])
-def test_a_tile_is_judged_as_a_whole(engine: str, tile_log2: tuple[int, int]) -> None:
+def test_a_tile_is_validated_as_a_whole(engine: str, tile_log2: tuple[int, int]) -> None:
     """A value without a sample is an error of its tile, in the window or not."""
     image = np.zeros((20, 600, 1), np.uint8)
     image[13, 590] = 9

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import strategies
 import stream_builder as build
-from engines import ENGINES, Made, judge
+from engines import ENGINES, Made, decode_with_all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +24,7 @@ def test_streams_beyond_our_encoder(made: Made, threads: int, row_padding: int) 
 @settings(max_examples=60)
 @given(data=strategies.DAMAGED)
 def test_damaged_streams(data: bytes) -> None:
-    judge(data)
+    decode_with_all(data)
 
 
 # Where blocks of 16 steps end before lanes begin rows, with them and after them.
@@ -40,7 +40,7 @@ def test_match_blocks_that_are_skipped(width: int) -> None:
         body = build.match_body(tile, model, 0)
         assert width == 31 or 0.2 < body.skips.mean() < 0.8
         stream.payloads.append(body.to_payload())
-    assert judge(stream.to_bytes()).status == "kOk"
+    assert decode_with_all(stream.to_bytes()).status == "kOk"
 
 
 @pytest.mark.parametrize("is_shown", [False, True])
@@ -51,4 +51,4 @@ def test_match_base_beyond_the_value_table(is_shown: bool) -> None:
     stream = build.Stream(32, 16, used_bits=2, tile_height_log2=4)
     stream.chunks += [build.value_table_chunk([7, 8, 255]), build.match_model_chunk(model)]
     stream.payloads.append(build.match_body(numbers, model, 3).to_payload())
-    assert judge(stream.to_bytes()).status == ("kCorruptTile" if is_shown else "kOk")
+    assert decode_with_all(stream.to_bytes()).status == ("kCorruptTile" if is_shown else "kOk")

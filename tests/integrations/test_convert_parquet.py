@@ -386,7 +386,7 @@ def test_bytes_in_other_layouts(tmp_path: Path, type: pa.DataType) -> None:
         assert after.to_pylist()[0]["image"]["path"] == "a.l3"
 
 
-def test_images_of_one_size_are_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_images_of_one_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = png()
     source = tmp_path / "a.parquet"
     pq.write_table(pa.table({"image": pa.array([data], pa.binary(len(data)))}), source)

@@ -19,7 +19,6 @@ from convert_tools import convert, files_below, png, read_tar, rows_of, samples,
 
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # what Ray calls loopback alone
 ray = pytest.importorskip("ray")
-pytest.importorskip("rich")
 from ray.cluster_utils import Cluster  # noqa: E402
 
 OBJECTS = int(100e6)

@@ -15,7 +15,6 @@ from convert_tools import as_pixels, image, pixels_of, png, read_tar, rows_of, s
 
 import l3dali
 
-pytest.importorskip("rich")
 pytest.importorskip("moto")
 s3fs = pytest.importorskip("s3fs")
 pa = pytest.importorskip("pyarrow")
@@ -172,7 +171,7 @@ def test_503_is_tried_again(server: Server, tmp_path: Path, method: str) -> None
     assert listed("l3") == {"a.tar", "a.idx"}
 
 
-def test_503_for_ever_names_the_object(server: Server, tmp_path: Path) -> None:
+def test_lasting_503_names_the_object(server: Server, tmp_path: Path) -> None:
     for name in "ab":
         write_tar(tmp_path / "s" / f"{name}.tar", samples(3))
     upload(tmp_path / "s", "in")

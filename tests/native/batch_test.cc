@@ -1064,7 +1064,7 @@ void IndexThatOverlapsStagesNoMore() {
 }
 
 // What a cache keeps of a file that changes is validated once more.
-void CacheJudgesWhatItKeeps() {
+void CacheValidatesWhatItKeeps() {
   for (const bool of_model : {false, true}) {
     Pictures batch;
     batch.push_back(MakePicture({400, 300, 3, 8, Coding::kRans, 4}, 1));
@@ -1533,7 +1533,7 @@ void ThreadsDoWithoutMemory() {
 const std::map<std::string, void (*)()> kTests = {
     {"batches_in_flight", BatchesInFlight},
     {"cache_hits_leave_payloads_alone", CacheHitsLeavePayloadsAlone},
-    {"cache_judges_what_it_keeps", CacheJudgesWhatItKeeps},
+    {"cache_validates_what_it_keeps", CacheValidatesWhatItKeeps},
     {"cache_is_shared_by_a_device", CacheIsSharedByADevice},
     {"cache_keeps_no_damage", CacheKeepsNoDamage},
     {"cache_keeps_the_largest", CacheKeepsTheLargest},

@@ -157,7 +157,7 @@ void Machine::RunAtomic(Warp* warp, const Instruction& in, uint32_t mask) {
 
 // Whether an access of another lane is done and visible when this lane goes on.
 bool Machine::IsOrdered(const Warp& warp, uint32_t lane, Stamp before) {
-  if (before.is_nobody()) return true;
+  if (before.is_none()) return true;
   if (before.launch() != launch_.number) return true;  // its stream has waited
   const uint32_t per_block = static_cast<uint32_t>(warps_.size()) * kLanes;
   const uint32_t thread = before.thread() - block_->first_thread;
@@ -239,7 +239,7 @@ void Machine::Touch(Warp* warp, const Instruction& in, uint32_t lane, ByteStamps
       read_after = read;
       continue;
     }
-    if (!read.is_nobody()) {
+    if (!read.is_none()) {
       if (read.launch() == launch && read.mark()) {
         Report(in, "a write of what the launch reads by ld.global.nc", Who(*warp, lane));
       }

@@ -31,7 +31,7 @@ class Stamp {
   Reach reach() const { return static_cast<Reach>(bits_ >> 45 & 3); }
   uint32_t thread() const { return static_cast<uint32_t>(bits_ >> 20) & kMaxThread; }
   uint32_t epoch() const { return static_cast<uint32_t>(bits_) & kMaxEpoch; }
-  bool is_nobody() const { return bits_ == 0; }
+  bool is_none() const { return bits_ == 0; }
   bool operator==(const Stamp& other) const { return bits_ == other.bits_; }
 
  private:

@@ -174,7 +174,7 @@ PART = """
 there:"""
 
 
-def test_lanes_that_wait_for_ever() -> None:
+def test_lanes_that_wait_always() -> None:
     for waits in (
         "bar.warp.sync -1;",
         "shfl.sync.idx.b32 %r1, %t, 0, 31, -1;",

@@ -317,7 +317,7 @@ def test_colours_of_pillow_are_not_taken_for_gray_or_rgb(mode: str) -> None:
 
 
 @pytest.mark.parametrize("function", [l3dali.decode, l3dali.info, l3dali.verify])
-def test_what_is_no_bytes(function: Any) -> None:
+def test_other_objects_than_bytes(function: Any) -> None:
     with pytest.raises(TypeError, match="not an array of objects"):
         function(np.array(list(ENCODED), object))
     if function is not l3dali.info:  # which takes paths
@@ -870,7 +870,7 @@ def test_an_interrupt_ends_encode() -> None:
     assert peak < image.nbytes // 2, "all has been encoded before: here are its bytes"
 
 
-def test_an_interrupt_is_heard_while_channels_are_grouped() -> None:
+def test_an_interrupt_while_channels_are_grouped() -> None:
     """Of 2,100 channels that are alike it took 4.8 s."""
     noise = np.random.default_rng(0).normal(size=(6, 7, 4000)) * np.linspace(1, 12, 4000)
     signal_in_all = np.arange(42).reshape(6, 7, 1) * 37 % 190

@@ -139,7 +139,7 @@ def test_nothing_is_written_of_an_image_that_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_no_file_gets_advice() -> None:
+def test_missing_files_get_advice() -> None:
     data = l3dali.encode(PHOTO)
     for other in (data, bytearray(data), memoryview(data), 7, None):
         with pytest.raises(TypeError, match=r"imread takes a path, URL or file.*l3dali\.decode"):

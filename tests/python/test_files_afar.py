@@ -136,7 +136,7 @@ def test_windows_outside(fetched: list[int], window: Any) -> None:
         (lambda data: b"", Status.TRUNCATED),
     ],
 )
-def test_damage_is_told(fetched: list[int], damage: Any, status: Status) -> None:
+def test_damage_is_reported(fetched: list[int], damage: Any, status: Status) -> None:
     url, data = store(scene(512, 700, 3))
     fsspec.filesystem("memory").pipe_file("/afar/a.l3", damage(data))
     with pytest.raises(L3Error, match=r"a\.l3") as error:

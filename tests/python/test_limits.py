@@ -92,7 +92,7 @@ def test_max_pixels_is_exact(function: Any) -> None:
         function(data, max_pixels=1.5)
 
 
-def test_damage_is_told_before_size(largest: bytes) -> None:
+def test_damage_is_reported_before_size(largest: bytes) -> None:
     with pytest.raises(l3dali.L3Error) as caught:
         l3dali.decode(largest[:-1])
     assert caught.value.status is l3dali.Status.TRUNCATED

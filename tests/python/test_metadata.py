@@ -135,7 +135,7 @@ def test_metadata_that_holds_itself() -> None:
         b'{"a":' + b"[" * 200 + b"]" * 200 + b"}", b'{"a":[' + b"1e15," * 2**20 + b"1]}",
     ],
 )  # fmt: skip
-def test_damaged_metadata_is_told_when_it_is_asked_for(data: bytes) -> None:
+def test_damaged_metadata_is_reported_when_it_is_read(data: bytes) -> None:
     l3dali.pillow.register()
     file = with_chunks(chunk(b"keyv", data))
     info = l3dali.info(file)
@@ -461,7 +461,7 @@ def test_a_resolution_without_a_unit_is_one_of_inches() -> None:
     assert through(tiff_file(sides)) == sides | {296: (3, 1, struct.pack("<H", 2))}
 
 
-def test_tags_that_say_nothing_are_not_kept() -> None:
+def test_tags_without_content_are_not_kept() -> None:
     usual = {
         **{code: (5, 1, struct.pack("<2I", 1, 1)) for code in (282, 283)},
         296: (3, 1, struct.pack("<H", 1)),

@@ -181,7 +181,7 @@ def test_metadata() -> None:
     assert l3dali.info(saved(image, exif=image.info["exif"], icc_profile=None)).icc is None
 
 
-def test_what_is_said_of_pixels_goes_with_their_size() -> None:
+def test_metadata_of_pixels_goes_with_their_size() -> None:
     tags = {"tiff": {"33550": {"type": "DOUBLE", "value": [1, 1, 0]}}}
     chunks = chunk(b"mine", b"of these pixels")
     data = l3dali.encode(pixels("RGB"), metadata=tags, other_chunks=chunks)

@@ -130,7 +130,7 @@ PACKAGES = (
     {"images"},
     {"files"},
     {"l3dali"},  # __init__.py
-    {"balance", "driver", "numcodecs", "pillow", "plugin", "torch"},
+    {"driver", "numcodecs", "pillow", "plugin", "torch"},
     {"dynamic", "fn", "imageio", "litdata", "pipeline", "streaming", "webdataset", "zarr"},
     {"datasets.convert"},
     {"datasets.liquid"},
