@@ -80,21 +80,23 @@ def times(values: list[float]) -> str:
 
 
 def expected() -> str:
-    """How many times smaller and faster than PNG, by kind of image; rans / packed."""
+    """How many times smaller and faster than PNG, by kind and number of images; rans / packed."""
     sizes, speeds = (read(f"driving/{name}") | read(name) for name in ("size", "speed"))
     on_cpu, on_gpu = read("pipeline_cpu"), read(f"{GPU}/pipeline_mixed")
+    gpu = f"DALI on an H200 with {on_gpu['cores']} cores"
     rows = []
     for name, title in KINDS.items():
         smaller = [sizes[name]["PNG -6"] / sizes[name][codec] for codec in OURS]
         of_set = speeds.get(name)
         faster = [of_set["PNG -6"]["decode"] / of_set[c]["decode"] for c in OURS] if of_set else []
-        rows.append([title, times(smaller), times(faster) or "not measured"])
+        count = sizes[name]["images"]
+        rows.append([f"{count} {title}", times(smaller), times(faster) or "not measured"])
         if name == PIPELINE_SET:
             for title, pipeline, task, ratio, suffix in (
                 ("DALI on two cores", on_cpu, "whole", "png_cpu_ratio", ""),
                 ("DALI on two cores, crops of 512x512", on_cpu, "crops", "png_cpu_ratio", ""),
-                ("DALI on an H200", on_gpu, "whole", "times_png", ""),
-                ("DALI on an H200, files cached there", on_gpu, "whole", "times_png", ", cached"),
+                (gpu, on_gpu, "whole", "times_png", ""),
+                (f"{gpu}, cached there", on_gpu, "whole", "times_png", ", cached"),
             ):
                 found = {
                     row["format"]: row[ratio]
@@ -102,7 +104,7 @@ def expected() -> str:
                     if row["set"] == name and row["task"].startswith(task)
                 }
                 rows.append([f"the same, {title}", "", times([found[c + suffix] for c in OURS])])
-    head = ["`rans` / `packed`", "times smaller than PNG", "times faster than PNG"]
+    head = ["images", "times smaller than PNG", "times faster than PNG"]
     dates = [results["made"]["date"] for results in (speeds, on_cpu, on_gpu)]
     text = "Measured on one core of an Intel Xeon ({}), in DALI on two ({}), on an H200 ({})."
     return f"{table(head, rows)}\n\n{text.format(*dates)}"

@@ -26,7 +26,6 @@ from l3dali import cli
 
 pytestmark = pytest.mark.dali
 
-README = (ROOT / "README.md").read_text()
 REFERENCE = ROOT / "docs" / "operators.md"
 HOW_TO = ("first-steps", "dali", "pytorch", "my-data", "other-decoders")
 EXAMPLES = {
@@ -124,7 +123,7 @@ def test_types_say_that_dali_is_missing(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.slow
 def test_type_checker_knows_the_operators(tmp_path: Path) -> None:
-    """It accepts README.md's program, too. As pyright does, it refuses names not exported."""
+    """As pyright does, it refuses names not exported."""
     code = """
 import l3dali.dynamic
 import l3dali.fn
@@ -152,9 +151,7 @@ def batches(files: ndd.Batch, file: ndd.Tensor) -> None:
     (tmp_path / "graph.py").write_text(code)
     command = [sys.executable, "-m", "mypy", f"--cache-dir={ROOT / 'build/mypy'}"]
     command += ["--follow-imports=silent", "--check-untyped-defs", "--no-implicit-reexport"]
-    walk, _ = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    (tmp_path / "walk.py").write_text(walk)
-    command += ["graph.py", "walk.py"]
+    command += ["graph.py"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     lines = code.splitlines()
     found = re.findall(r"^graph.py:(\d+): error: ", result.stdout, re.MULTILINE)
@@ -165,7 +162,6 @@ def batches(files: ndd.Batch, file: ndd.Tensor) -> None:
         'l3.peek_shape(encoded, device="mixed")',
         "l3.decode_random_crop(files, seed=1)",
     ], result.stdout + result.stderr
-    assert "walk.py" not in result.stdout
     revealed = re.findall(r'Revealed type is "(.*)"', result.stdout)
     assert [re.sub(r"(?:\w+\.)+", "", kind) for kind in revealed] == [
         "list[DataNode]",
