@@ -32,10 +32,11 @@ class Extension {
     const uint32_t version = framework_->version;
     if (version < kOldestVersion || version >= kFirstUnknownVersion) {
       Log(framework_, kExtensionId)
-          .Warn("This l3dali supports nvImageCodec 0.7 to 0.9, not version " +
-                std::to_string(version) +
-                ", which will not read L3 files. Other formats work. Install another l3dali, or "
-                "decode with fn.l3.decode.");
+          .Warn("This l3dali supports nvImageCodec 0.7 to 0.9. Version " +
+                (version < kFirstUnknownVersion ? "0." + std::to_string(version / 100)
+                                                : std::string("0.10 or newer")) +
+                " will not read L3 files; other formats work. Install nvImageCodec 0.9 (pip "
+                "install 'nvidia-nvimgcodec-cu12==0.9.*', or -cu13), or decode with fn.l3.decode.");
       return NVIMGCODEC_STATUS_SUCCESS;
     }
     has_parser_ = Try(framework_->registerParser, parser_, NVIMGCODEC_PRIORITY_NORMAL);

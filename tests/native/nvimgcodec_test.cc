@@ -1072,6 +1072,8 @@ void OtherVersionsAreLeftAlone() {
     CHECK(framework.status == NVIMGCODEC_STATUS_SUCCESS);
     CHECK(framework.decoders.empty() && framework.parser == nullptr);
     CHECK(framework.encoder == nullptr && framework.HasSaid("will not read L3 files"));
+    CHECK(framework.HasSaid("Install nvImageCodec 0.9"));
+    CHECK(framework.HasSaid("Version 0.10 or newer") == (version >= 1000));
   }
   const Framework older(900, sizeof(nvimgcodecFrameworkDesc_t) - 8);
   CHECK(older.status != NVIMGCODEC_STATUS_SUCCESS && older.parser == nullptr);
