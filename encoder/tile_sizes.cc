@@ -26,7 +26,8 @@ constexpr uint32_t kStoredTileWidthLog2 = 8;
 // Log2 of the smallest power of two that is not below `v`.
 uint32_t CeilLog2(uint64_t v) { return v <= 1 ? 0 : BitLength(static_cast<uint32_t>(v - 1)); }
 
-// Log2 of the rows of packed tiles. Label maps are too small a file for low tiles.
+// Log2 of the rows of packed tiles. Files of label maps are so small that low
+// tiles would grow them.
 uint32_t ChoosePackedHeight(uint64_t groups, const ImageInfo& info) {
   const uint64_t columns = CeilDiv(uint64_t{info.width_px}, 1u << kPackedTileWidthLog2);
   const uint64_t rows = CeilDiv(uint64_t{info.height_px}, 1u << kPackedTileHeightLog2);
@@ -35,7 +36,7 @@ uint32_t ChoosePackedHeight(uint64_t groups, const ImageInfo& info) {
   return is_low ? kLowPackedTileHeightLog2 : kPackedTileHeightLog2;
 }
 
-// Takes the sides of the options, and for those that they leave open others.
+// Sets the sides to those of the options, and where an option is 0 to the given ones.
 void SetSides(const EncodeOptions& options, uint32_t width_log2, uint32_t height_log2,
               ImageInfo* info) {
   info->tile_width_log2 =

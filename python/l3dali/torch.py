@@ -279,14 +279,14 @@ def _decode(
 
 def _is_tracing() -> bool:
     """Whether PyTorch records operators: `torch.jit.trace`, `make_fx`."""
-    # It is large; who traces has it.
+    # The module is large. A program that traces has imported it.
     proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")
     get_mode = getattr(proxies, "get_proxy_mode", lambda: None)
     return torch.jit.is_tracing() or get_mode() is not None
 
 
 def _bytes_of(item: Buffer | torch.Tensor) -> Buffer:
-    """The bytes of a tensor, as they are; of what is none, itself."""
+    """The memory of a tensor, without a copy; other items are returned unchanged."""
     if not isinstance(item, torch.Tensor):
         return item
     if item.device.type != "cpu" or item.dtype != torch.uint8 or item.dim() != 1:

@@ -152,7 +152,7 @@ inline std::string CheckParse(const uint8_t* data, size_t size) {
   return "";
 }
 
-// A fuzz target by its name. Null for a name that is none's.
+// Finds a fuzz target by its name; null if no target has it.
 using Check = std::string (*)(const uint8_t* data, size_t size);
 inline Check FindCheck(const std::string& target) {
   if (target == "fuzz_build") return CheckBuilt;

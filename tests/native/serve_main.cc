@@ -1,6 +1,6 @@
 // Answers questions of calls.h on stdin, one after the other, on stdout: so tests can ask engines
 // that another processor has, under an emulator. The size of a question or an answer goes before
-// it (u64, little-endian). Ends with the questions, or with 1 at one that is none.
+// it (u64, little-endian). Returns 0 at the end of the input, and 1 at an invalid question.
 #include <cstdio>
 #include <vector>
 
