@@ -32,11 +32,13 @@ constexpr uint32_t kChunkGroups = FourCc('G', 'R', 'P', 'S');
 constexpr uint32_t kChunkValueTable = FourCc('V', 'T', 'A', 'B');
 constexpr uint32_t kChunkRansModel = FourCc('R', 'A', 'N', 'S');
 constexpr uint32_t kChunkMatchModel = FourCc('M', 'T', 'C', 'H');
+constexpr uint32_t kChunkJpeg = FourCc('J', 'P', 'E', 'G');
 constexpr uint32_t kChunkIcc = FourCc('i', 'c', 'c', ' ');
 constexpr uint32_t kChunkExif = FourCc('e', 'x', 'i', 'f');
 constexpr uint32_t kChunkPalette = FourCc('p', 'l', 't', 'e');
 constexpr uint32_t kChunkXmp = FourCc('x', 'm', 'p', ' ');
 constexpr uint32_t kChunkKeyValues = FourCc('k', 'e', 'y', 'v');
+constexpr uint32_t kChunkJpegRest = FourCc('j', 'r', 's', 't');  // what restores a JPEG file
 constexpr uint32_t kGroupsHeadBytes = 10;  // of a GRPS chunk, up to its first group
 
 // format.md 5
@@ -45,6 +47,7 @@ constexpr uint32_t kMaxPayloadBytes = (1u << 31) - kPayloadAlignment;
 constexpr uint32_t kTileHeaderBytes = 8;
 
 enum class TileCoding : uint8_t { kConstant = 0, kStored = 1, kPacked = 2, kRans = 3, kMatch = 4 };
+constexpr uint8_t kJpegTileCoding = 5;  // of all tiles of an image with a JPEG chunk, and no others
 // Whether tiles of a coding need the model of the image.
 constexpr bool HasModel(uint8_t coding) {
   return coding == static_cast<uint8_t>(TileCoding::kRans) ||
@@ -86,5 +89,13 @@ constexpr uint32_t kMaxUsedBits = 16;
 constexpr uint32_t kMaxMatchColors = 65532;
 constexpr uint32_t kMaxMatchColorBits = 56;  // of all channels together
 constexpr uint32_t kMinMatchColorBlock = 16;
+
+// format.md 5.6
+constexpr uint32_t kMaxJpegComponents = 3;
+constexpr uint32_t kJpegBlockSamples = 64;
+constexpr uint32_t kJpegClasses = 2;  // component 0; the others
+constexpr uint32_t kJpegLevels = 16;
+constexpr uint32_t kJpegLastContexts = 17;
+constexpr uint32_t kJpegDcContexts = 12;
 
 }  // namespace l3

@@ -106,6 +106,7 @@ struct ImageView {
   ChunkView match_model;       // null without match tiles
   uint32_t color_count;        // of match tiles; 0 where numbers are values
   uint8_t rans_positions;      // that the model has
+  ChunkView jpeg;              // null in images without jpeg tiles
   // Images of more than kMaxChannels channels have groups of them. An engine takes the view of one
   // group (channel_groups.h), whose info.channels are the group's.
   uint16_t group_count;  // payloads of each tile: 1 without groups

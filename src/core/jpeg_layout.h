@@ -1,0 +1,73 @@
+// Where the blocks of a JPEG image lie (format.md 5.6). Layer: core.
+#pragma once
+
+#include "base/portable.h"
+#include "format/image_view.h"
+#include "format/jpeg_chunk.h"
+
+namespace l3 {
+
+// Natural number (8 * v + u: row v, column u) of the coefficient with a number in zigzag order.
+constexpr uint8_t kJpegNaturalOrder[kJpegBlockSamples] = {
+    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
+    41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
+    30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
+
+// A rectangle of blocks of one component.
+struct JpegBlockRect {
+  uint32_t x, y, width, height;
+};
+
+// Samples of a component in a row, in a column: what libjpeg calls its downsampled size.
+L3_HOST_DEVICE inline uint32_t JpegColumns(const JpegInfo& jpeg, uint32_t component) {
+  const uint32_t shift = jpeg.x_shift(component);
+  return (jpeg.width_px + shift) >> shift;
+}
+L3_HOST_DEVICE inline uint32_t JpegRows(const JpegInfo& jpeg, uint32_t component) {
+  const uint32_t shift = jpeg.y_shift(component);
+  return (jpeg.height_px + shift) >> shift;
+}
+
+// All blocks that hold a sample of a component. (The padding blocks of the last MCUs of a JPEG file
+// are no part of the image.)
+L3_HOST_DEVICE inline JpegBlockRect JpegBlocksOfImage(const JpegInfo& jpeg, uint32_t component) {
+  return {0, 0, (JpegColumns(jpeg, component) + 7) / 8, (JpegRows(jpeg, component) + 7) / 8};
+}
+
+// The blocks of a component that a tile holds: at least one.
+L3_HOST_DEVICE inline JpegBlockRect JpegBlocksOfTile(const ImageInfo& info, const JpegInfo& jpeg,
+                                                     uint32_t tile, uint32_t component) {
+  const TileRect rect = GetTileRect(info, tile);
+  const uint32_t x_shift = jpeg.x_shift(component);
+  const uint32_t y_shift = jpeg.y_shift(component);
+  return {(rect.x_px >> x_shift) / 8, (rect.y_px >> y_shift) / 8,
+          (((rect.width_px + x_shift) >> x_shift) + 7) / 8,
+          (((rect.height_px + y_shift) >> y_shift) + 7) / 8};
+}
+
+// The pixels whose tiles a window needs: fancy upsampling reads the chroma of the pixels next to
+// it, in the directions in which chroma is halved.
+L3_HOST_DEVICE inline TileRect JpegWindowWithHalo(const JpegInfo& jpeg, const TileRect& window) {
+  const uint32_t left = window.x_px > 0 ? jpeg.chroma_x_shift : 0;
+  const uint32_t above = window.y_px > 0 ? jpeg.chroma_y_shift : 0;
+  TileRect wider = {window.x_px - left, window.y_px - above, window.width_px + left,
+                    window.height_px + above};
+  if (wider.x_px + wider.width_px < jpeg.width_px) wider.width_px += jpeg.chroma_x_shift;
+  if (wider.y_px + wider.height_px < jpeg.height_px) wider.height_px += jpeg.chroma_y_shift;
+  return wider;
+}
+
+// Blocks of coefficients of each component, of an image or of a tile: 64 numbers each, in natural
+// order, before they are multiplied by the quantizers. Block (x, y) of component c is at
+// data[c] + 64 * (y * row_blocks[c] + x).
+template <typename Coefficient>
+struct JpegBlocks {
+  Coefficient* data[kMaxJpegComponents];
+  uint64_t row_blocks[kMaxJpegComponents];
+
+  L3_HOST_DEVICE Coefficient* At(uint32_t component, uint64_t x, uint64_t y) const {
+    return data[component] + kJpegBlockSamples * (y * row_blocks[component] + x);
+  }
+};
+
+}  // namespace l3
