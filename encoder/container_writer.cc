@@ -53,7 +53,7 @@ void FinishPayload(size_t begin, std::vector<uint8_t>* payloads) {
 
 EncodedFile AssembleFile(ImageInfo info, const std::vector<uint8_t>& chunks,
                          const std::vector<uint32_t>& payload_sizes,
-                         std::vector<std::vector<uint8_t>> payload_runs) {
+                         std::vector<std::vector<uint8_t>> payload_runs, uint32_t version) {
   info.chunks_bytes = static_cast<uint32_t>(chunks.size());
   const size_t checked_bytes = chunks.size() + 4 * payload_sizes.size();
   const size_t head_bytes =
@@ -62,7 +62,7 @@ EncodedFile AssembleFile(ImageInfo info, const std::vector<uint8_t>& chunks,
   file.head.resize(head_bytes);
   uint8_t* p = file.head.data();
   std::memcpy(p, kSignature, sizeof(kSignature));
-  p[8] = kVersion;
+  p[8] = static_cast<uint8_t>(version);
   p[9] = static_cast<uint8_t>(info.sample_type);
   StoreU16(p + 10, info.channels);
   p[12] = info.used_bits;

@@ -34,7 +34,8 @@ struct EncodedFile {
 // group, and `payload_runs` hold all payloads in that order.
 EncodedFile AssembleFile(ImageInfo info, const std::vector<uint8_t>& chunks,
                          const std::vector<uint32_t>& payload_sizes,
-                         std::vector<std::vector<uint8_t>> payload_runs);
+                         std::vector<std::vector<uint8_t>> payload_runs,
+                         uint32_t version = kVersion);
 
 // Puts the parts together, on up to `threads` threads. Returns kOutputTooSmall if there is no
 // memory for them.

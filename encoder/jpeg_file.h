@@ -7,10 +7,9 @@
 #include <vector>
 
 #include "encoder/pixel_view.h"
+#include "format/jpeg_chunk.h"
 
 namespace l3 {
-
-enum class JpegColor : uint8_t { kGray, kYcbcr, kRgb };
 
 // Components decode as follows: sample planes of
 // ceil(width_px * h / max h) x ceil(height_px * v / max v), in blocks of 8 x 8.

@@ -47,7 +47,7 @@ struct JpegTileJob {
 };
 
 // What the tiles of an image share.
-struct JpegImage {
+struct JpegTileImage {
   const ImageInfo& info;
   const JpegInfo& jpeg;
   const JpegTables& tables;
@@ -55,7 +55,7 @@ struct JpegImage {
 
 // Decodes `count` jobs with the status of DecodeJpegTile(); skips those whose status is not kOk.
 // Calls `take` for the groups of each, in any order; of a tile that fails for some of them.
-using DecodeJpegTilesFunction = void(const JpegImage& image, JpegGroupFunction* take,
+using DecodeJpegTilesFunction = void(const JpegTileImage& image, JpegGroupFunction* take,
                                      uint32_t block_bytes, JpegTileJob* jobs, uint32_t count);
 
 }  // namespace l3

@@ -8,6 +8,7 @@ namespace l3 {
 // format.md 3
 constexpr uint8_t kSignature[8] = {0x8B, 'L', '3', 'F', 0x0D, 0x0A, 0x1A, 0x0A};
 constexpr uint32_t kVersion = 1;
+constexpr uint32_t kDraftVersion = 0x82;  // of version 2, until it is final
 constexpr uint32_t kHeaderBytes = 32;
 constexpr uint32_t kMaxImageChannels = 4096;
 constexpr uint32_t kMaxChannels = 4;  // decoded together; images of more have groups
@@ -97,5 +98,10 @@ constexpr uint32_t kJpegClasses = 2;  // component 0; the others
 constexpr uint32_t kJpegLevels = 16;
 constexpr uint32_t kJpegLastContexts = 17;
 constexpr uint32_t kJpegDcContexts = 12;
+constexpr int32_t kMaxJpegDc = 4095;  // of either sign, before it is multiplied
+constexpr int32_t kMaxJpegProduct = 32767;  // of a coefficient and its quantizer
+constexpr uint32_t kJpegFrequencyBits = 3;  // of a frequency, behind its highest
+constexpr uint32_t kJpegFirstLength =
+    9;  // in bits: what that of the first frequency is coded against
 
 }  // namespace l3

@@ -5,6 +5,7 @@
 #include "format/byte_reader.h"
 #include "format/channel_groups.h"
 #include "format/crc32c.h"
+#include "format/jpeg_chunk.h"
 
 namespace l3 {
 namespace {
@@ -41,14 +42,16 @@ bool IsRequired(uint32_t type) {
   return first >= 'A' && first <= 'Z';
 }
 
-constexpr uint32_t kKnown[] = {kChunkGroups,     kChunkValueTable, kChunkRansModel,
-                               kChunkMatchModel, kChunkIcc,        kChunkExif,
-                               kChunkPalette,    kChunkXmp,        kChunkKeyValues};
-constexpr int kKnownChunks = 9;
+constexpr uint32_t kKnown[] = {kChunkGroups,    kChunkValueTable, kChunkRansModel, kChunkMatchModel,
+                               kChunkIcc,       kChunkExif,       kChunkPalette,   kChunkXmp,
+                               kChunkKeyValues, kChunkJpeg,       kChunkJpegRest};
+constexpr int kKnownChunks = 11;
+constexpr int kKnownChunksOfVersion1 = 9;
 
-// Index of a chunk type this decoder knows, or -1.
-int KnownChunk(uint32_t type) {
-  for (int i = 0; i < kKnownChunks; ++i) {
+// Index of a chunk type that a version knows, or -1.
+int KnownChunk(uint32_t type, uint32_t version) {
+  const int known = version == kVersion ? kKnownChunksOfVersion1 : kKnownChunks;
+  for (int i = 0; i < known; ++i) {
     if (kKnown[i] == type) return i;
   }
   return -1;
@@ -91,7 +94,7 @@ Status ParseChunks(ImageView* view) {
     Chunk chunk;
     Status status = ReadChunk(view->chunks + pos, view->info.chunks_bytes - pos, &chunk);
     if (status != Status::kOk) return status;
-    const int known = KnownChunk(chunk.type);
+    const int known = KnownChunk(chunk.type, view->version);
     if (known < 0) {
       if (IsRequired(chunk.type)) return Status::kUnsupportedFeature;
     } else {
@@ -125,7 +128,18 @@ Status ParseChunks(ImageView* view) {
       view->match_model = {chunk.data, chunk.size};
       view->color_count = colors.count;
     }
+    if (chunk.type == kChunkJpeg && known >= 0) {
+      view->jpeg = {chunk.data, chunk.size};
+      JpegInfo jpeg;
+      JpegModel model;
+      if (!ReadJpegChunk(*view, &jpeg, &model)) return Status::kCorruptHeader;
+    }
     pos += chunk.total_bytes;
+  }
+  if (view->version != kVersion) {
+    const bool has_others = view->value_table.data != nullptr || view->rans_model.data != nullptr ||
+                            view->match_model.data != nullptr;
+    return view->jpeg.data == nullptr || has_others ? Status::kCorruptHeader : Status::kOk;
   }
   if (view->match_model.data == nullptr) return Status::kOk;
   RansModel both;
@@ -192,7 +206,7 @@ Status ParseHeader(const uint8_t* data, size_t size, ImageInfo* info) {
     if (data[i] != kSignature[i]) return Status::kBadMagic;
   }
   if (size < kHeaderBytes) return Status::kTruncated;
-  if (data[8] != kVersion) return Status::kUnsupportedVersion;
+  if (data[8] != kVersion && data[8] != kDraftVersion) return Status::kUnsupportedVersion;
   if (Crc32c(data, 28) != LoadU32(data + 28)) return Status::kChecksumMismatch;
 
   const uint8_t sample_type = ReadOnce(data[9]);
@@ -226,6 +240,7 @@ Status ParseIndex(const uint8_t* data, size_t size, ImageView* view) {
   Status status = ParseHeader(data, size, &view->info);
   if (status != Status::kOk) return status;
 
+  view->version = ReadOnce(data[8]);
   status = ReadGroupCount(data, size, view);
   if (status != Status::kOk) return status;
   const ImageInfo& info = view->info;
@@ -317,7 +332,7 @@ bool NextOtherChunk(const uint8_t* chunks, uint64_t chunks_bytes, uint64_t* pos,
          ReadChunk(chunks + *pos, chunks_bytes - *pos, &chunk) == Status::kOk) {
     *whole = {chunks + *pos, static_cast<uint32_t>(chunk.total_bytes)};
     *pos += chunk.total_bytes;
-    if (KnownChunk(chunk.type) < 0 && !IsRequired(chunk.type)) return true;
+    if (KnownChunk(chunk.type, kDraftVersion) < 0 && !IsRequired(chunk.type)) return true;
   }
   return false;
 }

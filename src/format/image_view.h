@@ -96,6 +96,7 @@ struct ChunkView {
 // A validated file. Points into the caller's buffer and owns nothing.
 struct ImageView {
   ImageInfo info;
+  uint8_t version;             // kVersion or kDraftVersion
   const uint8_t* chunks;       // info.chunks_bytes
   const uint8_t* tile_index;   // 4 * payload_count() bytes, unaligned
   const uint8_t* payloads;     // first tile's payload

@@ -11,6 +11,12 @@ namespace l3 {
 
 struct ImageView;
 
+// Natural number (8 * v + u: row v, column u) of the coefficient with a number in zigzag order.
+constexpr uint8_t kJpegNaturalOrder[kJpegBlockSamples] = {
+    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
+    41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
+    30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
+
 enum class JpegColor : uint8_t {
   kGray = 0,   // one component
   kYcbcr = 1,  // three: Y, Cb, Cr
