@@ -177,6 +177,85 @@ def test_imports_point_down(module: Path) -> None:
         assert below is None or imported in below, f"{module} imports {imported}"
 
 
+# The modules of packages, from the ground up: none imports one of its own floor or of one above.
+ROOMS = {
+    "datasets.convert": (
+        "choosing children",
+        "limits",
+        "storage",
+        "images",
+        "alone",
+        "pipeline",
+        "parquet tar tfrecord zip_archive",
+        "arrow manifest",
+        "reader",
+        "job report sources",
+        "contents engine growth work",
+        "ray_engine",
+    ),
+    "datasets.liquid": (
+        "dataset profile",
+        "fit gpu hosts model",
+        "host plan",
+        "decoding",
+        "measure",
+    ),
+    "images": (
+        "geometry picture tiff_directories",
+        "dicom npy",
+        "headers",
+        "lossy reading writing",
+        "transcoding",
+    ),
+    "cli": (
+        "inputs",
+        "outputs",
+        "arguments report",
+        "loop plan reading view",
+        "converting decode encode info profile sets",
+        "convert verify",
+    ),
+}
+CIRCLES = {"images": {"headers"}}  # imported by modules that it imports
+
+
+def imports_within(name: str) -> dict[str, set[str]]:
+    """The modules of a package, each with those of the package that it imports."""
+    folder = ROOT / "python" / "l3dali" / name.replace(".", "/")
+    own = f"l3dali.{name}".rstrip(".")
+    found: dict[str, set[str]] = {path.stem: set() for path in folder.glob("[!_]*.py")}
+    for module, imported in found.items():
+        for node in ast.walk(ast.parse((folder / f"{module}.py").read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == own:
+                imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add((node.module or "").removeprefix(f"{own}."))
+        imported.intersection_update(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    "name", ["", "datasets.convert", "datasets.liquid", "images", "view", "cli"]
+)
+def test_no_circle_within_a_package(name: str) -> None:
+    modules = {
+        each: found - CIRCLES.get(name, set()) for each, found in imports_within(name).items()
+    }
+    while free := {each for each, found in modules.items() if not found & modules.keys()}:
+        modules = {each: found for each, found in modules.items() if each not in free}
+    assert not modules
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_imports_within_a_package_point_down(name: str) -> None:
+    floors = {room: number for number, rooms in enumerate(ROOMS[name]) for room in rooms.split()}
+    modules = imports_within(name)
+    assert floors.keys() == modules.keys()
+    for module, imported in modules.items():
+        for other in imported - CIRCLES.get(name, set()):
+            assert floors[other] < floors[module], f"{module} imports {other}"
+
+
 def test_types_of_headers_have_names_of_their_own() -> None:
     """Two of one name in namespace l3 share the code that compilers do not inline.
 

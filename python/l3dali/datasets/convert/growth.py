@@ -74,7 +74,8 @@ def _first_images(jobs: Sequence[Job]) -> Iterator[Entry]:
         for job in jobs:
             for file in job.files:
                 try:
-                    yield from (Entry([blob]) for blob in read_blobs(job, file.name))
+                    found = read_blobs(job.source, file.name, job.kind, job.options)
+                    yield from (Entry([blob]) for blob in found)
                 except UsageError:
                     raise
                 except Exception:

@@ -26,7 +26,6 @@ from l3dali.signatures import HEAD_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from l3dali.datasets.convert.job import Job
     from l3dali.datasets.convert.storage import Folder
 
 WEBDATASET, TFRECORD, PARQUET, FILES = "webdataset", "tfrecord", "parquet", "files"
@@ -82,9 +81,9 @@ def shard_results(name: str, kind: str) -> list[str]:
     return [name, index_name(name)] if kind in (WEBDATASET, TFRECORD) else [name]
 
 
-def read_blobs(job: Job, name: str) -> Iterator[Blob]:
-    """Reads possible images in a file of a job; raises OSError, or ValueError if it is damaged."""
-    for found in _read(job.source, name, job.kind, job.options):
+def read_blobs(url: str, name: str, kind: str, options: Options) -> Iterator[Blob]:
+    """Reads possible images in a file of a folder; raises OSError, or ValueError on damage."""
+    for found in _read(url, name, kind, options):
         if not isinstance(found, str):
             yield from found
         del found

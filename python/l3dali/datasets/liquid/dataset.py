@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from l3dali.console import Failure, reason_of
 from l3dali.datasets.convert.choosing import group_of
 from l3dali.datasets.convert.images import has_image_suffix
-from l3dali.datasets.convert.job import Job
 from l3dali.datasets.convert.reader import FILES, kind_of, read_blobs
 from l3dali.datasets.convert.sources import find_sources
 from l3dali.datasets.convert.storage import is_remote, open_folder
@@ -82,7 +81,7 @@ def open_dataset(
     skipped: Counter[str] = Counter()
     others: Counter[str] = Counter()  # by suffix
     loose: list[tuple[Folder, Stored]] = []
-    shards: list[Job] = []
+    shards: list[tuple[str, str, Stored]] = []  # folder, kind and file
     files: list[tuple[Folder, Stored]] = []
     for url, listed in sources.folders.items():
         root, prefix = sources.root_of(url)
@@ -93,7 +92,7 @@ def open_dataset(
             if file.size == 0 and (is_image or kind != FILES):
                 skipped["empty files"] += 1
             elif kind != FILES:
-                shards.append(Job(kind, root, "", (file,), options))
+                shards.append((root, kind, file))
                 files.append((folder, file))
             elif file.name.lower().endswith(".l3"):
                 skipped[_L3_FILES] += 1
@@ -111,7 +110,7 @@ def open_dataset(
     if loose:
         _look_at_files(loose, found, options, samples, seconds, rng)
     if shards:
-        names |= _look_into_shards(shards, found, samples, seconds, rng)
+        names |= _look_into_shards(shards, found, options, samples, seconds, rng)
     if names:
         found.notes += unused_labels(options, names, are_all=not shards)
     if not found.candidates:
@@ -151,23 +150,28 @@ def _look_at_files(
 
 
 def _look_into_shards(
-    jobs: Sequence[Job], found: DataSet, samples: int, seconds: float, rng: np.random.Generator
+    shards: Sequence[tuple[str, str, Stored]],
+    found: DataSet,
+    options: Options,
+    samples: int,
+    seconds: float,
+    rng: np.random.Generator,
 ) -> set[str]:
     """Reads the beginnings of some shards; returns the names of the images."""
     end = time.monotonic() + seconds
-    share = -(-_SPARE * samples // min(len(jobs), _SHARDS))
+    share = -(-_SPARE * samples // min(len(shards), _SHARDS))
     looked: list[Candidate] = []
     names: set[str] = set()
     held = read_images = 0
     is_whole = True
-    for i in rng.permutation(len(jobs)):
+    for i in rng.permutation(len(shards)):
         if len(looked) >= _SPARE * samples or held >= _HELD_BYTES:
             is_whole = False
             break
-        file = jobs[i].files[0]
+        root, kind, file = shards[i]
         count = 0
         try:
-            for blob in read_blobs(jobs[i], file.name):
+            for blob in read_blobs(root, file.name, kind, options):
                 if count == share or held >= _HELD_BYTES or (count and time.monotonic() > end):
                     is_whole = False
                     break
@@ -175,7 +179,7 @@ def _look_into_shards(
                 held += len(blob.data)
                 names.update(blob.names)
                 if blob.data:
-                    labels = bool(jobs[i].options.labels_of(*blob.names))
+                    labels = bool(options.labels_of(*blob.names))
                     name, size = f"{file.name}: {blob.place}", len(blob.data)
                     stratum, read = _stratum(blob.data, labels), partial(bytes, blob.data)
                     looked.append(Candidate(name, size, stratum, 1.0, labels, read))
@@ -186,7 +190,7 @@ def _look_into_shards(
         read_images += count
     weight = 1.0
     if looked and not is_whole:
-        shard_bytes = sum(job.bytes for job in jobs)
+        shard_bytes = sum(file.size for *_, file in shards)
         weight = max(1.0, shard_bytes / held)
         found.notes.append(
             f"the number of images in shards is estimated from {read_images} of them, "
