@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "cpu/group_part.h"
+#include "cpu/jpeg_kernels.h"
 #include "cpu/tile_job.h"
 #include "output/store_pixel.h"
 
@@ -40,6 +41,7 @@ struct EngineFunctions {
   PayloadCheckFunction* payload_check;
   StoreRectFunction* store_rect;
   StoreGroupsFunction* store_groups;
+  const JpegKernels* jpeg;
 };
 
 // The functions of `engine`; null if it is not available.

@@ -35,13 +35,9 @@ template <typename Lanes>
 inline constexpr InterleaveTable kInterleaveTable =
     MakeInterleaveTable(sizeof(typename Lanes::Value));
 
-// One vector of each plane, from place x, as kChannels vectors of pixels.
+// A vector of each channel as kChannels vectors of pixels.
 template <typename Lanes, uint32_t kChannels>
-L3_AVX2 inline void StorePixels(const typename Lanes::Value* const* planes, uint32_t x,
-                                uint8_t* out) {
-  __m256i v[kChannels];
-  for (uint32_t c = 0; c < kChannels; ++c) v[c] = Load(planes[c] + x);
-
+L3_AVX2 inline void StorePixels(__m256i* v, uint8_t* out) {
   if constexpr (kChannels == 1) {
     Store(out, v[0]);
   } else if constexpr (kChannels == 2) {
@@ -79,6 +75,15 @@ L3_AVX2 inline void StorePixels(const typename Lanes::Value* const* planes, uint
     Store(out + 2 * kVectorBytes, JoinHigh(block0, block1));
     Store(out + 3 * kVectorBytes, JoinHigh(block2, block3));
   }
+}
+
+// One vector of each plane, from place x.
+template <typename Lanes, uint32_t kChannels>
+L3_AVX2 inline void StorePixels(const typename Lanes::Value* const* planes, uint32_t x,
+                                uint8_t* out) {
+  __m256i v[kChannels];
+  for (uint32_t c = 0; c < kChannels; ++c) v[c] = Load(planes[c] + x);
+  StorePixels<Lanes, kChannels>(v, out);
 }
 
 // Interleaves `width` values of each plane. Reads whole vectors, and writes

@@ -107,9 +107,7 @@ bool ReadFrequencies(BitReader* reader, uint32_t* first_length, uint16_t* freque
   return reader->ok();
 }
 
-}  // namespace
-
-bool ReadJpegModel(const uint8_t* data, uint32_t size, bool has_chroma, JpegModel* model) {
+bool ReadModel(const uint8_t* data, uint32_t size, bool has_chroma, JpegModel* model) {
   *model = JpegModel{};
   BitReader reader(data, size);
   const uint32_t tables = reader.Read(5) + 1;
@@ -136,11 +134,7 @@ bool ReadJpegModel(const uint8_t* data, uint32_t size, bool has_chroma, JpegMode
   return reader.at_end();
 }
 
-JpegModel BuiltInJpegModel() {
-  JpegModel model;
-  ReadJpegModel(kJpegBuiltInModel, sizeof(kJpegBuiltInModel), /*has_chroma=*/true, &model);
-  return model;
-}
+}  // namespace
 
 bool ReadJpegChunk(const ImageView& view, JpegInfo* info, JpegModel* model) {
   ByteReader reader(view.jpeg.data, view.jpeg.size);
@@ -181,12 +175,14 @@ bool ReadJpegChunk(const ImageView& view, JpegInfo* info, JpegModel* model) {
   }
   if (!reader.ok()) return false;
   if (model == nullptr) return true;
-  if (reader.pos() == view.jpeg.size) {
-    *model = BuiltInJpegModel();
-    return true;
+  const uint8_t* data = view.jpeg.data + reader.pos();
+  uint32_t size = view.jpeg.size - reader.pos();
+  const bool is_own = size > 0;
+  if (!is_own) {
+    data = kJpegBuiltInModel;
+    size = sizeof(kJpegBuiltInModel);
   }
-  return ReadJpegModel(view.jpeg.data + reader.pos(), view.jpeg.size - reader.pos(),
-                       info->components > 1, model);
+  return ReadModel(data, size, info->components > 1 || !is_own, model);
 }
 
 }  // namespace l3

@@ -94,6 +94,8 @@ INTERFACES = NoFile("is said by interfaces, of no stream")
 LEADS = NoFile("leads over to the rules behind it")
 PEOPLE = NoFile("is for people and writers; no decoder checks it")
 EXPLAINS = NoFile("follows from other rules")
+# Until there are golden files of version 2.
+PIXELS = NoFile("tests compare the pixels of jpeg tiles with libjpeg-turbo's")
 
 # By section: a part of a rule's text that no other rule there has, and patterns of the names of
 # files that show it. A rule of validity needs an invalid file of its status.
@@ -462,6 +464,20 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "The pixel's values are those": (
             "match_*_colours match_shift match_signed_* match_value_table_*"
         ),
+    },
+    "5.7": {
+        "The pixels of jpeg tiles are": LEADS,
+        "**Samples of a block.**": PIXELS,
+        "p = 8192": PIXELS,
+        "`n` gives the nearest": PIXELS,
+        "**Chroma of a pixel.**": PIXELS,
+        "`cw` is 1 or 2 |": PIXELS,
+        "| half the columns, all rows": PIXELS,
+        "| all columns, half": PIXELS,
+        "| half of both": PIXELS,
+        "So a pixel may need": PIXELS,
+        "**Colour.**": PIXELS,
+        "red = Y": PIXELS,
     },
     "6": {
         "`transform` 1 (subtract green)": "subtract_green_*",
