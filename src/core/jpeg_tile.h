@@ -52,15 +52,10 @@ struct JpegBody {
 
 // Lanes that have a block of some class: as many as a payload has states.
 L3_HOST_DEVICE inline uint32_t JpegLaneCount(const JpegInfo& jpeg, const JpegBlockRect* blocks) {
-  uint32_t most = 0;
-  for (uint32_t i = 0; i < kJpegClasses; ++i) {
-    uint32_t count = 0;
-    const JpegClass components = GetJpegClass(jpeg, i);
-    for (uint32_t c = components.begin; c < components.end; ++c) {
-      count += blocks[c].width * blocks[c].height;
-    }
-    most = count > most ? count : most;
-  }
+  const auto area = [](const JpegBlockRect& rect) { return rect.width * rect.height; };
+  const uint32_t luma = area(blocks[0]);
+  const uint32_t chroma = jpeg.components > 1 ? area(blocks[1]) + area(blocks[2]) : 0;
+  const uint32_t most = luma > chroma ? luma : chroma;
   return most < kRansLanes ? most : kRansLanes;
 }
 

@@ -107,7 +107,9 @@ bool ReadFrequencies(BitReader* reader, uint32_t* first_length, uint16_t* freque
   return reader->ok();
 }
 
-bool ReadModel(const uint8_t* data, uint32_t size, bool has_chroma, JpegModel* model) {
+}  // namespace
+
+bool ReadJpegModel(const uint8_t* data, uint32_t size, bool has_chroma, JpegModel* model) {
   *model = JpegModel{};
   BitReader reader(data, size);
   const uint32_t tables = reader.Read(5) + 1;
@@ -134,7 +136,11 @@ bool ReadModel(const uint8_t* data, uint32_t size, bool has_chroma, JpegModel* m
   return reader.at_end();
 }
 
-}  // namespace
+JpegModel BuiltInJpegModel() {
+  JpegModel model;
+  ReadJpegModel(kJpegBuiltInModel, sizeof(kJpegBuiltInModel), /*has_chroma=*/true, &model);
+  return model;
+}
 
 bool ReadJpegChunk(const ImageView& view, JpegInfo* info, JpegModel* model) {
   ByteReader reader(view.jpeg.data, view.jpeg.size);
@@ -175,14 +181,12 @@ bool ReadJpegChunk(const ImageView& view, JpegInfo* info, JpegModel* model) {
   }
   if (!reader.ok()) return false;
   if (model == nullptr) return true;
-  const uint8_t* data = view.jpeg.data + reader.pos();
-  uint32_t size = view.jpeg.size - reader.pos();
-  const bool is_own = size > 0;
-  if (!is_own) {
-    data = kJpegBuiltInModel;
-    size = sizeof(kJpegBuiltInModel);
+  if (reader.pos() == view.jpeg.size) {
+    *model = BuiltInJpegModel();
+    return true;
   }
-  return ReadModel(data, size, info->components > 1 || !is_own, model);
+  return ReadJpegModel(view.jpeg.data + reader.pos(), view.jpeg.size - reader.pos(),
+                       info->components > 1, model);
 }
 
 }  // namespace l3

@@ -50,6 +50,12 @@ struct JpegModel {
   uint16_t frequency[kMaxRansTables][kRansTokens];  // each table adds up to kRansScale
 };
 
+// Reads a model as a chunk has it, at its end. Returns false if it breaks a rule.
+bool ReadJpegModel(const uint8_t* data, uint32_t size, bool has_chroma, JpegModel* model);
+
+// The model of chunks that end without one.
+JpegModel BuiltInJpegModel();
+
 // Reads the JPEG chunk of a view from ParseImage(): an image whose view.jpeg.data is not null. A
 // null `model` asks for none. Returns false if the chunk breaks a rule now.
 bool ReadJpegChunk(const ImageView& view, JpegInfo* info, JpegModel* model);
