@@ -70,7 +70,7 @@ def read_tiles(paths: list[str], threads: int) -> Callable[[], object]:
     def run() -> object:
         corners = rng.integers((0, 0), (1024 - WINDOW + 1, 2048 - WINDOW + 1), (BATCH, 2))
         return DecodeBatch(
-            [str(path) for path in rng.choice(paths, BATCH)],
+            [(str(path), 0, None) for path in rng.choice(paths, BATCH)],
             windows=[(int(top), int(left), WINDOW, WINDOW) for top, left in corners],
             colors="UNCHANGED", dtype=None, channels_first=False,
             max_pixels=2**28, names_items=False, threads=threads,

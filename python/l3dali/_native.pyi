@@ -44,7 +44,8 @@ def encode(
 class DecodeBatch:
     def __init__(
         self,
-        items: Sequence[Buffer] | Sequence[str],  # strings are paths
+        # Files, or places of files: path, first byte, and bytes or None.
+        items: Sequence[Buffer] | Sequence[tuple[str, int, int | None]],
         *,
         windows: Sequence[tuple[int, int, int, int] | None],
         colors: str,
@@ -56,12 +57,14 @@ class DecodeBatch:
         fills_range: bool | None = None,
         orients: bool = False,
         is_partial: bool = False,
-        threads: int = 1,  # that read files at paths
+        threads: int = 1,  # that read files at places
     ) -> None: ...
     @property
     def shapes(self) -> list[tuple[int, int, int]]: ...
     @property
     def dtypes(self) -> list[str]: ...
+    @property
+    def file_bytes(self) -> list[int]: ...  # of each file, by its head
     def ranges(self, max_gap: int) -> list[list[tuple[int, int]]]: ...
     def complete(self, files: Sequence[Buffer]) -> None: ...
     def decode(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from typing_extensions import Buffer, TypeVar
 
+    Place = tuple[str, int, int | None]  # of an L3 file: path, first byte, bytes or None
     _Outputs = TypeVar("_Outputs", bound="Image | Sequence[Image]", default=list[Image])
 
 __all__ = [
@@ -321,7 +322,7 @@ def chunks_of(area: bytes) -> list[tuple[str, int]]:
 
 
 def plan_decode(
-    items: list[Buffer],
+    items: Sequence[Buffer] | Sequence[Place],
     windows: Sequence[Window | None],
     max_pixels: int | None,
     channels: Sequence[int] | None = None,
@@ -332,7 +333,8 @@ def plan_decode(
 ) -> DecodeBatch:
     """Reads and validates headers, chunks and indexes, once; `run_decode` decodes.
 
-    With `is_partial` the items are beginnings of files: `DecodeBatch.complete` gives the files.
+    Items may be places of files of this machine: what the windows need of them is read. With
+    `is_partial` the items are beginnings of files: `DecodeBatch.complete` gives the files.
 
     Raises:
         L3Error: as `decode`; TRUNCATED for a beginning that is too short.
@@ -353,8 +355,8 @@ def plan_decode(
 
 
 @contextlib.contextmanager
-def explain_errors(items: Sequence[Buffer] | Sequence[str]) -> Iterator[None]:
-    """Errors name another format, and trailing data as a possible reason; items may be paths."""
+def explain_errors(items: Sequence[Buffer] | Sequence[Place]) -> Iterator[None]:
+    """Errors name another format, and trailing data as a possible reason."""
     try:
         yield
     except L3Error as error:
@@ -370,10 +372,11 @@ def explain_errors(items: Sequence[Buffer] | Sequence[str]) -> Iterator[None]:
         raise L3Error(item + reason, error.status, error.index) from None
 
 
-def _beginning_of(data: Buffer | str) -> bytes:
+def _beginning_of(data: Buffer | Place) -> bytes:
     """The first bytes, by which formats are known. Items of a buffer may be rows, or larger."""
-    if isinstance(data, str):
-        with Path(data).open("rb") as file:
+    if isinstance(data, tuple):
+        with Path(data[0]).open("rb") as file:
+            file.seek(data[1])
             return file.read(16)
     return np.frombuffer(memoryview(data), np.uint8)[:16].tobytes()
 

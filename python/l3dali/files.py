@@ -6,35 +6,36 @@ This module finds and moves bytes; `codec` interprets them.
 from __future__ import annotations
 
 import contextlib
-import errno
 import io
-import mmap
 import os
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from l3dali import codec
 from l3dali.arguments import DEFAULT_THREADS, checked_window, contiguous
 from l3dali.atomic import write_atomically
-from l3dali.console import printable, reason_of
-from l3dali.errors import L3Error, Status, UsageError, needs
+from l3dali.errors import L3Error, UsageError
 from l3dali.images.reading import IMAGE_SUFFIXES
+from l3dali.parts import (
+    HEAD_BYTES,
+    Member,
+    OpenFile,
+    RemoteFiles,
+    file_system,
+    is_url,
+    name_of,
+    os_error,
+    read_open,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
     from _typeshed import SupportsRead, SupportsWrite
-    from typing_extensions import Buffer, TypeVar, Unpack
-
-    _Parsed = TypeVar("_Parsed")
+    from typing_extensions import Buffer, Unpack
 
 __all__ = ["imread", "imwrite", "info"]
-
-
-_HEAD_BYTES = 4096  # where header, chunks and index of most files end
-_GAP_BYTES = 8192  # a shorter gap between two ranges is fetched with them
-_MAP_NORESERVE = 0x4000  # Linux has this flag, `mmap` has no name for it
 
 
 Source: TypeAlias = "str | os.PathLike[str] | SupportsRead[Any]"
@@ -54,30 +55,38 @@ def imread(
 
     Args:
         file: a path, a URL of fsspec (`s3://...`), or a file opened for reading bytes.
-        window: as in `decode`; with `orient`, of the upright image. From a URL only header, index
-            and the tiles of the window are fetched.
-        channels: as in `decode`.
+        window: as in `decode`; with `orient`, of the upright image. Only header, index and the
+            tiles of the window are read, but for files that cannot seek.
+        channels: as in `decode`; only their groups are read.
         threads: as in `decode`.
         orient: turn the image as its EXIF orientation says.
         max_pixels: as in `decode`.
 
     Raises:
-        L3Error: as in `decode`; the message names the file.
-        OSError: the file cannot be read.
+        L3Error: as in `decode`; the message names the file. A part of a URL or of an open file
+            may be decoded although another part is damaged, or data follows the image.
+        OSError: the file cannot be read. Requests to a server are repeated for 20 s.
         TypeError, ValueError: an argument is not valid.
         UsageError: the URL needs fsspec, or another package, that is not installed.
     """
     windows = [checked_window("window", window)]
 
-    def plan(data: Buffer) -> codec.DecodeBatch:
+    def plan(items: Sequence[Any], is_partial: bool = True) -> codec.DecodeBatch:
         return codec.plan_decode(
-            [contiguous(data)], windows, max_pixels, channels, orient=orient, is_partial=is_partial
+            items, windows, max_pixels, channels, orient=orient, is_partial=is_partial
         )
 
-    url = file if window is not None and _is_url(file) else None
-    is_partial = url is not None
     with _naming(file):
-        batch = plan(_read(file)) if url is None else _plan_remote(url, plan)
+        if window is None and channels is None:
+            batch = plan([contiguous(_read(file))], is_partial=False)
+        elif is_url(file):
+            batch = RemoteFiles([Member(file)]).plan(plan)
+        elif isinstance(file, (str, os.PathLike)) and Path(file).is_file():
+            batch = plan([Member(os.fspath(file))], is_partial=False)
+        elif hasattr(file, "seekable") and file.seekable():
+            batch = OpenFile(file, seeks=True).plan(plan)
+        else:
+            batch = plan([contiguous(_read(file))], is_partial=False)
         return codec.run_decode(batch, None, threads)[0]
 
 
@@ -99,14 +108,14 @@ def imwrite(file: Target, image: npt.ArrayLike, **options: Unpack[codec.EncodeOp
     """
     if isinstance(image, (str, os.PathLike)):
         raise TypeError("imwrite takes the path first, then the array: imwrite('a.l3', image)")
-    suffix = PurePath(_name(file)).suffix
+    suffix = PurePath(name_of(file)).suffix
     if suffix.lower() in IMAGE_SUFFIXES and not hasattr(file, "write"):
         raise ValueError(
-            f"imwrite only writes .l3 files, but {_name(file)} ends in {suffix}; "
+            f"imwrite only writes .l3 files, but {name_of(file)} ends in {suffix}; "
             "use l3 decode to convert L3 files"
         )
     data = codec.encode(image, **options)
-    if _is_url(file):
+    if is_url(file):
         with _remote(file) as (fs, path):
             fs.pipe_file(path, data)
     elif isinstance(file, (str, os.PathLike)):
@@ -135,9 +144,8 @@ def info(file: Source | Buffer) -> codec.Info:
         OSError, TypeError, UsageError: as in `imread`.
     """
     with _naming(file):
-        if _is_url(file):
-            with _remote(file) as (fs, path):
-                return _parse_remote_head(fs, path, _size_of(fs, path, file), codec.info)[1]
+        if is_url(file):
+            return RemoteFiles([Member(file)], HEAD_BYTES).parse(lambda heads: codec.info(heads[0]))
         if isinstance(file, (str, os.PathLike)):
             with Path(file).open("rb") as opened:
                 return read_info(opened)
@@ -158,15 +166,7 @@ def read_info(file: SupportsRead[Any]) -> codec.Info:
     Raises:
         L3Error: as `info`.
     """
-    data = bytearray(_read_open(file, _HEAD_BYTES))
-    while True:
-        try:
-            return codec.info(data)
-        except L3Error as error:
-            more = file.read(len(data)) if error.status is Status.TRUNCATED and data else b""
-            if not more:
-                raise
-        data += more  # Sockets give a little at a time.
+    return OpenFile(file, seeks=False).parse(lambda heads: codec.info(heads[0]))
 
 
 @contextlib.contextmanager
@@ -175,120 +175,29 @@ def _naming(file: Any) -> Iterator[None]:
     try:
         yield
     except L3Error as error:
-        name = _name(file)
+        name = name_of(file)
         raise L3Error(f"{name}: {error}" if name else str(error), error.status) from None
-
-
-def _name(file: Any) -> str:
-    """The name of a file for people, empty if it has none."""
-    if not isinstance(file, (str, os.PathLike)):
-        file = getattr(file, "name", None)
-    return printable(os.fspath(file)) if isinstance(file, (str, os.PathLike)) else ""
 
 
 @contextlib.contextmanager
 def _remote(url: str) -> Iterator[tuple[Any, str]]:
-    """The file system of fsspec and the path in it; errors of libraries are as `_as_os_errors`.
-
-    Raises:
-        UsageError: fsspec, or a package that it needs for this URL, is not installed.
-        ValueError: fsspec lacks the protocol.
-    """
+    """A file system and the path in it; exceptions of libraries are OSErrors that name the URL."""
     try:
-        import fsspec
-    except ImportError:
-        raise needs("fsspec", url) from None
-    try:
-        with _as_os_errors(url):
-            yield fsspec.core.url_to_fs(url)
-    except ImportError as error:
-        raise UsageError(f"{url} needs a package that is not installed: {error}") from None
-
-
-def _parse_remote_head(
-    fs: Any, path: str, size: int, parse: Callable[[bytes], _Parsed]
-) -> tuple[bytes, _Parsed]:
-    """The beginning of a file, as much as `parse` takes without an L3Error, and what it returns."""
-    end = _HEAD_BYTES
-    while True:
-        data = bytes(fs.cat_file(path, start=0, end=min(end, size))) if size else b""
-        try:
-            return data, parse(data)
-        except L3Error as error:
-            if error.status is not Status.TRUNCATED or end >= size:
-                raise
-        end *= 4
-
-
-def _size_of(fs: Any, path: str, url: str) -> int:
-    size = fs.info(path)["size"]
-    if size is None:
-        raise OSError(errno.EIO, "the server does not report the file's size", url)
-    return int(size)
-
-
-def _plan_remote(url: str, plan: Callable[[Buffer], codec.DecodeBatch]) -> codec.DecodeBatch:
-    """Fetches the parts of a file that `plan` decodes; the others are zeros, without memory."""
-    with _remote(url) as (fs, path):
-        size = _size_of(fs, path, url)
-        head, batch = _parse_remote_head(fs, path, size, plan)
-        data = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
-        data[: len(head)] = head
-        with codec.explain_errors([data]):
-            batch.complete([data])
-        (found,) = batch.ranges(_GAP_BYTES)
-        ranges = [(max(start, len(head)), end) for start, end in found if end > len(head)]
-        starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
-        parts = fs.cat_ranges([path] * len(ranges), starts, ends, on_error="raise")
-        for (start, end), part in zip(ranges, parts, strict=True):
-            if len(part) != end - start:
-                reason = f"the server sent {len(part)} of {end - start} bytes"
-                raise OSError(errno.EIO, reason, url)
-            data[start:end] = part
-        return batch
-
-
-@contextlib.contextmanager
-def _as_os_errors(url: str) -> Iterator[None]:
-    """Turns exceptions of the libraries behind fsspec into OSErrors that name the URL."""
-    try:
-        yield
-    except (ImportError, ValueError):  # The call itself is wrong.
+        yield file_system(url)
+    except (ImportError, ValueError, UsageError):  # The call itself is wrong.
         raise
     except Exception as error:
-        missing = errno.ENOENT if isinstance(error, FileNotFoundError) else errno.EIO
-        number = getattr(error, "errno", None) or missing  # fsspec raises some without a number
-        reason = reason_of(error) if number == errno.EIO else os.strerror(number)
-        raise OSError(number, reason, url) from error
-
-
-def _is_url(file: Any) -> TypeGuard[str]:
-    return isinstance(file, str) and "://" in file
+        raise os_error(error, url) from error
 
 
 def _read(file: Any) -> Buffer:
-    if _is_url(file):
-        with _remote(file) as (fs, path):
-            return bytes(fs.cat_file(path))
+    if is_url(file):
+        return RemoteFiles([Member(file)], None).heads[0]
     if isinstance(file, (str, os.PathLike)):
         return Path(file).read_bytes()
     if hasattr(file, "read"):
-        return _read_open(file)
+        return read_open(file)
     raise _type_error("imread", file, "; l3dali.decode takes the bytes of a file")
-
-
-def _read_open(file: Any, *size: int) -> Buffer:
-    """The data of an open file.
-
-    Raises:
-        TypeError: read() returns text, or None.
-    """
-    data = "" if isinstance(file, io.TextIOBase) else file.read(*size)
-    if isinstance(data, str):
-        raise TypeError("the file is open for text; open it with 'rb'")
-    if data is None:
-        raise TypeError("read() returned None: the file is non-blocking; open it in blocking mode")
-    return data  # type: ignore[no-any-return]
 
 
 def _type_error(function: str, file: object, instead: str) -> TypeError:

@@ -14,6 +14,7 @@ from l3dali.arguments import DEFAULT_THREADS, LAYOUTS, Layout, Window
 from l3dali.codec import DEFAULT_MAX_PIXELS, explain_errors
 from l3dali.console import printable
 from l3dali.errors import L3Error
+from l3dali.parts import Member
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -198,15 +199,15 @@ def decode_files(
     """
     if isinstance(paths, (str, bytes, os.PathLike)):
         raise TypeError("paths must be a sequence of paths: put one path in a list")
-    files = [os.fspath(path) for path in paths]
-    for i, path in enumerate(files):
+    files = [Member(os.fspath(path)) for path in paths]
+    for i, (path, _, _) in enumerate(files):
         if not isinstance(path, str):
             raise TypeError(f"paths[{i}] must be a path, not {type(path).__name__}")
     checked = arguments.checked_windows(windows, len(files))
     try:
         return _decode(files, checked, _Options(**options), batched=batched, names_items=True)
     except L3Error as error:
-        path = files[error.index or 0]
+        path, _, _ = files[error.index or 0]
         reason = str(error).removeprefix(f"item {error.index}: ")
         message = f"item {error.index}: {printable(path)}: {reason}"
         raise L3Error(message, error.status, error.index) from None
@@ -224,7 +225,7 @@ class _Options(NamedTuple):
 
 
 def _decode(
-    files: list[Buffer] | list[str],
+    files: list[Buffer] | list[Member],
     windows: list[Window | None],
     options: _Options,
     *,

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -47,6 +49,17 @@ struct BatchOptions {
   bool is_partial;   // items are beginnings of files, with the index; Complete() follows
 };
 
+// Where an L3 file lies in a file of this machine: part of it if that is a tar.
+struct FilePlace {
+  std::string path;
+  uint64_t offset;
+  std::optional<uint64_t> bytes;  // none: to the end
+
+  bool operator==(const FilePlace& other) const {
+    return path == other.path && offset == other.offset && bytes == other.bytes;
+  }
+};
+
 // Holds the items while it lives. Two threads must not use it at once.
 class DecodeBatch {
  public:
@@ -65,7 +78,7 @@ class DecodeBatch {
       const BufferBytes* const before = i == 0 ? nullptr : &bytes_[i - 1];
       const bool shares_file =
           before != nullptr && before->data() == bytes.data() && before->size() == bytes.size();
-      AddItem(shares_file, "");
+      AddItem(shares_file, {});
     }
     for (File& file : files_) {
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
@@ -78,12 +91,14 @@ class DecodeBatch {
     }
   }
 
-  // The same of files at paths, on `threads` threads (0: all the machine has): reads the head of
+  // The same of files at places, on `threads` threads (0: all the machine has): reads the head of
   // each, and what its windows need. Raises OSError for a file that cannot be read.
-  DecodeBatch(const std::vector<std::string>& paths, const std::vector<MaybeWindow>& windows,
+  DecodeBatch(const std::vector<FilePlace>& places, const std::vector<MaybeWindow>& windows,
               const DecodeRequest& request, const BatchOptions& options, unsigned threads)
-      : DecodeBatch(paths.size(), windows, request, options) {
-    for (size_t i = 0; i < paths.size(); ++i) AddItem(i > 0 && paths[i] == paths[i - 1], paths[i]);
+      : DecodeBatch(places.size(), windows, request, options) {
+    for (size_t i = 0; i < places.size(); ++i) {
+      AddItem(i > 0 && places[i] == places[i - 1], places[i]);
+    }
     {
       const WithoutGil released;
       ParallelFor(files_.size(), threads, [this](uint64_t file) { ReadFile(&files_[file]); });
@@ -103,6 +118,13 @@ class DecodeBatch {
           {&views_[file.begin], &file.shares, outputs_.data() + file.begin, file.end - file.begin});
     }
     return jobs;
+  }
+
+  // How many bytes each file has, by its head.
+  std::vector<uint64_t> file_bytes() const {
+    std::vector<uint64_t> sizes;
+    for (const File& file : files_) sizes.push_back(FileBytes(views_[file.begin]));
+    return sizes;
   }
 
   // The parts of each file that are decoded, sorted; with at most `max_gap` bytes between, joined.
@@ -185,8 +207,8 @@ class DecodeBatch {
   struct File {
     size_t begin, end;
     std::vector<GroupOutput> shares;  // what is wanted of its groups of channels
-    std::string path;                 // empty for a buffer
-    std::unique_ptr<uint8_t[]> memory = nullptr;  // of the file at the path, as far as it is read
+    FilePlace place;                  // empty for a buffer
+    std::unique_ptr<uint8_t[]> memory = nullptr;  // of the file there, as far as it is read
     std::function<void()> raise = nullptr;  // what is wrong; needs the GIL
   };
 
@@ -200,8 +222,8 @@ class DecodeBatch {
     if (windows.size() != count) throw py::value_error("each item needs a window, or None");
   }
 
-  void AddItem(bool shares_file, const std::string& path) {
-    if (!shares_file) files_.push_back({files_.empty() ? 0 : files_.back().end, 0, {}, path});
+  void AddItem(bool shares_file, const FilePlace& place) {
+    if (!shares_file) files_.push_back({files_.empty() ? 0 : files_.back().end, 0, {}, place});
     files_.back().end = shares_file ? files_.back().end + 1 : files_.back().begin + 1;
   }
 
@@ -242,17 +264,26 @@ class DecodeBatch {
   // Reads of a file what its windows need. Needs no GIL.
   void ReadFile(File* file) {
     constexpr uint64_t kFirstBytes = 4096;  // a page; few heads have more
-    const auto fail = [=](const std::string& error) {
+    // `number` is the system's of the error, if it has one.
+    const auto fail = [=](const std::string& error, int number = 0) {
       file->raise = [=] {
-        py::set_error(PyExc_OSError,
-                      ("item " + std::to_string(file->begin) + ": " + error).c_str());
+        errno = number;
+        if (number == 0) {
+          const std::string item = "item " + std::to_string(file->begin) + ": ";
+          py::set_error(PyExc_OSError, (item + error).c_str());
+        } else {  // as Python's open(), which raises FileNotFoundError for ENOENT
+          PyErr_SetFromErrnoWithFilename(PyExc_OSError, file->place.path.c_str());
+        }
         throw py::error_already_set();
       };
     };
+    const uint64_t offset = file->place.offset;
     OpenFile opened;
-    std::string error = opened.Open(file->path.c_str());
-    if (!error.empty()) return fail(error);
-    const uint64_t bytes = opened.identity().bytes;
+    errno = 0;
+    std::string error = opened.Open(file->place.path.c_str());
+    if (!error.empty()) return fail(error, errno);
+    const uint64_t rest = opened.identity().bytes - std::min(offset, opened.identity().bytes);
+    const uint64_t bytes = std::min(rest, file->place.bytes.value_or(rest));
     file->memory.reset(new uint8_t[bytes]);
     uint8_t* const memory = file->memory.get();
     ImageView view = {};
@@ -260,7 +291,7 @@ class DecodeBatch {
     uint64_t known = 0;
     for (uint64_t needed = kFirstBytes; known < std::min(needed, bytes);) {
       needed = std::min(needed, bytes);
-      error = opened.Read(known, needed - known, memory + known);
+      error = opened.Read(offset + known, needed - known, memory + known);
       if (!error.empty()) return fail(error);
       known = needed;
       status = ParseIndex(memory, known, &view);
@@ -275,7 +306,8 @@ class DecodeBatch {
     if (file->raise) return;
     for (const ByteRange& range : RangesOf(*file, kFirstBytes)) {
       const uint64_t begin = std::max(range.begin, known);
-      if (begin < range.end) error = opened.Read(begin, range.end - begin, memory + begin);
+      const size_t count = range.end - std::min(begin, range.end);
+      if (count != 0) error = opened.Read(offset + begin, count, memory + begin);
       if (!error.empty()) return fail(error);
     }
   }
@@ -336,7 +368,8 @@ class DecodeBatch {
 
 // Makes the class, for a module that adds its engine's method.
 inline py::class_<DecodeBatch> BindDecodeBatch(py::module_& m) {
-  using Items = std::variant<std::vector<py::buffer>, std::vector<std::string>>;
+  using Place = std::tuple<py::str, uint64_t, std::optional<uint64_t>>;
+  using Items = std::variant<std::vector<py::buffer>, std::vector<Place>>;
   const auto make = [](const Items& items, const std::vector<DecodeBatch::MaybeWindow>& windows,
                        const std::string& colors, const std::optional<std::string>& dtype,
                        bool channels_first, uint64_t max_pixels, bool names_items,
@@ -353,8 +386,15 @@ inline py::class_<DecodeBatch> BindDecodeBatch(py::module_& m) {
     if (channels_first) request.layout = kChw;
     request.max_pixels = max_pixels;
     const BatchOptions options = {names_items, is_bfloat16, orients, is_partial};
-    if (const auto* paths = std::get_if<std::vector<std::string>>(&items)) {
-      return std::make_unique<DecodeBatch>(*paths, windows, request, options, threads);
+    if (const auto* found = std::get_if<std::vector<Place>>(&items)) {
+      std::vector<FilePlace> places;
+      for (const auto& [path, offset, bytes] : *found) {
+        const auto encoded =
+            py::reinterpret_steal<py::bytes>(PyUnicode_EncodeFSDefault(path.ptr()));
+        if (!encoded) throw py::error_already_set();
+        places.push_back({encoded, offset, bytes});
+      }
+      return std::make_unique<DecodeBatch>(places, windows, request, options, threads);
     }
     return std::make_unique<DecodeBatch>(std::get<0>(items), windows, request, options);
   };
@@ -366,6 +406,7 @@ inline py::class_<DecodeBatch> BindDecodeBatch(py::module_& m) {
            py::arg("is_partial") = false, py::arg("threads") = 1u)
       .def("ranges", &DecodeBatch::Ranges, py::arg("max_gap"))
       .def("complete", &DecodeBatch::Complete, py::arg("files"))
+      .def_property_readonly("file_bytes", &DecodeBatch::file_bytes)
       .def_property_readonly("shapes", &DecodeBatch::shapes)
       .def_property_readonly("dtypes", &DecodeBatch::types);
 }

@@ -263,6 +263,33 @@ def test_imread_a_window_and_channels(tmp_path: Path) -> None:
         l3dali.imread(path, window=(1, 2, 3), orient=True)  # type: ignore[arg-type]
 
 
+def bytes_read() -> int:
+    """That this process has read of files."""
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+@pytest.mark.parametrize("options", [{"window": (300, 600, 50, 60)}, {"channels": [9]}])
+@pytest.mark.parametrize("kind", ["path", "str", "file", "url", "fsspec"])
+def test_a_part_of_a_local_file_reads_little_more(
+    tmp_path: Path, kind: str, options: dict[str, Any]
+) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    image = np.random.default_rng(0).integers(0, 16, (1200, 900, 12), np.uint8)
+    groups = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    path = tmp_path / "a.l3"
+    l3dali.imwrite(path, image, coding="packed", tile=(256, 256), groups=groups)
+    size, url = path.stat().st_size, f"file://{path}"
+    with path.open("rb", 0) as opened, fsspec.open(url, "rb") as remote:
+        files: dict[str, Any] = {"path": path, "str": str(path), "file": opened, "url": url}
+        before = bytes_read()
+        part = l3dali.imread(files.get(kind, remote), **options)
+        read = bytes_read() - before
+    is_window = "window" in options
+    np.testing.assert_array_equal(part, image[300:350, 600:660] if is_window else image[..., 9])
+    # Of 5 x 4 tiles two; of three groups one, or gaps that are shorter than a request takes.
+    assert read < size * (0.15 if is_window else 0.36) + 2**15
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_a_window_of_an_image_that_is_turned(orientation: int, tmp_path: Path) -> None:
     image = np.random.default_rng(4).integers(0, 99, (30, 50, 3), np.uint8)

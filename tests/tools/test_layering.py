@@ -127,7 +127,7 @@ PACKAGES = (
     {"_build_info", "_native", "_cuda", "console", "errors", "metadata", "signatures"},
     {"arguments", "atomic"},
     {"codec"},
-    {"images"},
+    {"images", "parts"},
     {"files"},
     {"l3dali"},  # __init__.py
     {"driver", "numcodecs", "pillow", "plugin", "torch"},
