@@ -189,6 +189,7 @@ RUN_BY = {
         "integrations/test_integrations_doc",
         "integrations/test_streaming",
     ),
+    ("docs/training.md", "python"): ("integrations/test_training_doc",),
     ("docs/dev/liquid-model.md", "bash"): ("datasets/test_liquid_doc",),
     ("docs/dev/liquid-model.md", "python"): ("datasets/test_liquid_doc",),
     ("docs/liquid.md", "bash"): ("cli/test_cli_doc",),
