@@ -13,7 +13,7 @@ foreach(dali_version IN LISTS L3_DALI_VERSIONS)
   target_compile_definitions(${operators} PRIVATE L3_HAVE_CUDA=$<BOOL:${L3_CUDA}>)
   target_include_directories(${readers} PRIVATE src/op/stand_ins)
   target_link_libraries(${operators} PRIVATE
-    l3_batch l3_cpu l3_cudart $<TARGET_NAME_IF_EXISTS:l3_cuda_library> dali::${dali_version})
+    l3_batch l3_cpu l3_files l3_cudart $<TARGET_NAME_IF_EXISTS:l3_cuda_library> dali::${dali_version})
   target_link_libraries(${readers} PRIVATE l3_files dali::${dali_version})
   # DALI's headers are C++20.
   set_target_properties(${operators} ${readers} PROPERTIES CXX_STANDARD 20 INSTALL_RPATH $ORIGIN)

@@ -14,7 +14,7 @@ math(EXPR l3_version_number
   "${PROJECT_VERSION_MAJOR} * 1000 + ${PROJECT_VERSION_MINOR} * 100 + ${PROJECT_VERSION_PATCH}")
 target_compile_definitions(l3_nvimgcodec_plugins PRIVATE L3_VERSION=${l3_version_number})
 target_link_libraries(l3_nvimgcodec_plugins
-  PUBLIC l3_batch nvimgcodec::headers PRIVATE l3_cpu l3_encoder)
+  PUBLIC l3_batch l3_files nvimgcodec::headers PRIVATE l3_cpu l3_encoder)
 add_library(l3_nvimgcodec MODULE src/nvimgcodec/gpu_library.cc)
 set_target_properties(l3_nvimgcodec PROPERTIES OUTPUT_NAME l3dali_ext)
 target_link_libraries(l3_nvimgcodec PRIVATE l3_nvimgcodec_plugins ${CMAKE_DL_LIBS})

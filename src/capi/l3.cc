@@ -273,7 +273,7 @@ Status ListRanges(const void* head, size_t head_size, const l3_decode_options& o
   if (status != Status::kOk) return status;
   const std::vector<GroupOutput> groups = SplitOutputByGroup(plan.view, plan.tensor);
   const std::vector<ByteRange> found =
-      FindPayloadRanges({&plan.view, &groups, &plan.tensor.output, 1}, max_gap);
+      FindFileRanges({&plan.view, &groups, &plan.tensor.output, 1}, max_gap);
   // The head has changed since it was validated.
   if (groups.empty() || found.empty()) return Status::kCorruptHeader;
   *count = found.size();

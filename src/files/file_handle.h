@@ -8,6 +8,7 @@
 
 #include "files/open_file.h"
 #include "format/image_view.h"
+#include "format/payload_source.h"
 #include "format/status.h"
 
 namespace l3 {
@@ -38,8 +39,8 @@ void WriteHandle(const FileHandle& handle, uint8_t* to);
 // into the handle; its payloads are null.
 Status ParseHandle(const FileHandle& handle, ImageView* view);
 
-// Reads payloads of a handle's file. Threads may share it.
-class PayloadReader {
+// Reads payloads of a handle's file.
+class PayloadReader final : public PayloadSource {
  public:
   // The handle's bytes must outlive it.
   explicit PayloadReader(const FileHandle& handle) : handle_(handle) {}
@@ -47,12 +48,10 @@ class PayloadReader {
   // Opens the file and compares it with the handle. Returns false if that fails; error() then says
   // why.
   bool Check();
-  // Reads bytes [begin, begin + bytes) of ImageView::payloads; the first call is Check(), too.
-  bool Read(uint64_t begin, size_t bytes, void* to);
-  // To be called after the last read, so that a batch takes few descriptors; not during a read.
-  void Close();
-  // What failed first, a sentence with the file's name. Empty if nothing did.
-  std::string error();
+  // The first call is Check(), too.
+  bool Read(uint64_t begin, size_t bytes, void* to) override;
+  void Close() override;
+  std::string error() override;
 
  private:
   std::string Open();

@@ -1,9 +1,9 @@
 // Decoding on DALI's threads. Layer: adapter.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@
 #include "cpu/cpu_batch.h"
 #include "dali/pipeline/workspace/workspace.h"
 #include "files/file_handle.h"
-#include "output/payload_ranges.h"
+#include "output/needed_payloads.h"
 
 namespace l3 {
 
@@ -46,7 +46,7 @@ class CpuBackend {
   std::vector<DecodeResult> Decode(dali::Workspace& ws, const std::vector<int>&,
                                    std::vector<WindowJob>* jobs) {
     dali::ThreadPool& threads = ws.GetThreadPool();
-    ReadPayloads(threads, jobs);
+    ReadFiles(threads, jobs);
     CpuBatch batch(*jobs, kTaskPixels);
     for (size_t task = 0; task < batch.task_count(); ++task) {
       threads.AddWork([&batch, task](int) { batch.Run(task); }, batch.pixels(task));
@@ -54,8 +54,8 @@ class CpuBackend {
     threads.RunAll();
     std::vector<DecodeResult> results = batch.Results();
     for (size_t i = 0; i < jobs->size(); ++i) {
-      PayloadReader* const reader = (*jobs)[i].reader;
-      if (reader != nullptr && !reader->error().empty()) results[i].status = Status::kTruncated;
+      PayloadSource* const source = (*jobs)[i].source;
+      if (source != nullptr && !source->error().empty()) results[i].status = Status::kTruncated;
     }
     return results;
   }
@@ -69,74 +69,43 @@ class CpuBackend {
   }
 
  private:
-  // The payloads that a job needs, and a view of them.
+  // Of a job whose file is not in memory.
   struct Payloads {
+    NeededPayloads needed;
     std::unique_ptr<uint8_t[]> memory;
     size_t capacity = 0;
-    ImageView view;
   };
 
-  // Reads what jobs need of the files of handles. Jobs whose files cannot be read get no plans.
-  void ReadPayloads(dali::ThreadPool& threads, std::vector<WindowJob>* jobs) {
-    const auto is_lazy = [](const WindowJob& job) { return job.reader != nullptr; };
-    if (std::none_of(jobs->begin(), jobs->end(), is_lazy)) return;
+  // Reads what jobs need of files. Jobs whose files cannot be read get no plans.
+  void ReadFiles(dali::ThreadPool& threads, std::vector<WindowJob>* jobs) {
+    constexpr uint64_t kMaxGapBytes = 4096;  // as fast to read as to start anew
+    reads_.clear();
     if (payloads_.size() < jobs->size()) payloads_.resize(jobs->size());
     for (size_t i = 0; i < jobs->size(); ++i) {
       WindowJob& job = (*jobs)[i];
-      if (job.reader == nullptr) continue;
-      threads.AddWork([this, i, &job](int) {
-        if (!ReadPayloads(job, &payloads_[i])) job.plan_count = 0;
-        job.reader->Close();
-        job.view = &payloads_[i].view;
-      });
-    }
-    threads.RunAll();
-  }
-
-  // Reads the payloads of a job one behind the other, with an index of where they lie now. Those
-  // that it does not need have no bytes.
-  static bool ReadPayloads(const WindowJob& job, Payloads* payloads) {
-    constexpr uint64_t kMaxGapBytes = 4096;  // as fast to read as to start anew
-    const ImageView& view = *job.view;
-    payloads->view = view;
-    std::vector<ByteRange> ranges = FindPayloadRanges(job, kMaxGapBytes);
-    const uint64_t head_bytes = FileBytes(view) - view.payloads_bytes;
-    uint64_t bytes = 0;
-    for (ByteRange& range : ranges) {  // of the file, then of its payloads
-      range.begin = std::max(range.begin, head_bytes) - head_bytes;
-      range.end -= head_bytes;
-      bytes += range.end - range.begin;
-    }
-    const size_t needed = bytes + 4 * view.payload_count();
-    if (payloads->capacity < needed) {
-      payloads->memory.reset(new uint8_t[needed]);
-      payloads->capacity = needed;
-    }
-    uint8_t* const index = payloads->memory.get() + bytes;
-    payloads->view.payloads = payloads->memory.get();
-    payloads->view.payloads_bytes = bytes;
-    payloads->view.tile_index = index;
-    uint8_t* next = payloads->memory.get();
-    uint64_t entry = 0;
-    for (const ByteRange& range : ranges) {
-      const uint64_t begin = static_cast<uint64_t>(next - payloads->memory.get());
-      if (!job.reader->Read(range.begin, range.end - range.begin, next)) return false;
-      next += range.end - range.begin;
-      for (; entry < view.payload_count() && view.IndexEntry(entry) <= range.end; ++entry) {
-        const uint64_t end = std::max(view.IndexEntry(entry), range.begin) - range.begin + begin;
-        StoreU32(index + 4 * entry, static_cast<uint32_t>(end / kPayloadAlignment));
+      if (job.source == nullptr) continue;
+      Payloads& payloads = payloads_[i];
+      payloads.needed.Find(job, kMaxGapBytes);
+      if (payloads.capacity < payloads.needed.bytes()) {
+        payloads.capacity = payloads.needed.bytes();
+        payloads.memory.reset(new uint8_t[payloads.capacity]);
       }
+      job.view = payloads.needed.Place(payloads.memory.get(), &reads_);
     }
-    for (; entry < view.payload_count(); ++entry) {
-      StoreU32(index + 4 * entry, static_cast<uint32_t>(bytes / kPayloadAlignment));
+    ReadPayloads(reads_, [&](size_t count, const std::function<void(size_t)>& task) {
+      for (size_t i = 0; i < count; ++i) threads.AddWork([&task, i](int) { task(i); });
+      threads.RunAll();
+    });
+    for (WindowJob& job : *jobs) {
+      if (job.source != nullptr && !job.source->error().empty()) job.plan_count = 0;
     }
-    return true;
   }
 
   // Small windows are one task, large ones several.
   static constexpr uint64_t kTaskPixels = 1 << 19;
 
   std::vector<Payloads> payloads_;  // of each job; kept for their memory
+  std::vector<PayloadRead> reads_;
 };
 
 }  // namespace l3

@@ -23,6 +23,7 @@
 #include "dali/util/file.h"
 #include "files/file_handle.h"
 #include "files/open_file.h"
+#include "files/read_head.h"
 #include "op/failures.h"
 
 namespace l3 {
@@ -136,7 +137,7 @@ class FileBatch {
     OpenFile opened;
     std::string error = opened.Open(file->entry.path.c_str(), is_direct_);
     if (error.empty()) error = SetBytes(file, opened.identity());
-    if (error.empty()) error = ReadHead(opened, file);
+    if (error.empty()) error = ReadHeadOf(opened, file);
     if (error.empty() && file->head.empty()) return;
     if (!error.empty()) file->head.clear();
     file->is_handle = true;
@@ -146,30 +147,19 @@ class FileBatch {
   }
 
   // Reads the head of an L3 file. It stays empty if the file is none, or has no valid head.
-  static std::string ReadHead(const OpenFile& opened, File* file) {
+  static std::string ReadHeadOf(const OpenFile& opened, File* file) {
     constexpr uint64_t kFirstBytes = 4096;  // a page; few heads have more
-    const uint64_t bytes = file->output_bytes;
-    uint64_t known = 0;
-    uint64_t needed = kFirstBytes;
-    ImageView view;
-    while (known < std::min(needed, bytes)) {
-      needed = std::min(needed, bytes);
-      file->head.resize(needed);
-      const std::string error =
-          opened.Read(file->entry.offset + known, needed - known, file->head.data() + known);
-      if (!error.empty()) return error;
-      known = needed;
-      const Status status = ParseIndex(file->head.data(), known, &view);
-      const bool is_short = status == Status::kTruncated && view.info.channels != 0;
-      if (status != Status::kOk && !is_short) break;
-      needed = PayloadsOffset(view);
-      if (status == Status::kOk && needed <= known && FileBytes(view) == bytes) {
-        file->head.resize(needed);
-        return "";
-      }
-    }
-    file->head.clear();
-    return "";
+    std::string error;
+    const auto read = [&](uint64_t known, uint64_t end) -> const uint8_t* {
+      file->head.resize(end);
+      error = opened.Read(file->entry.offset + known, end - known, file->head.data() + known);
+      return error.empty() ? file->head.data() : nullptr;
+    };
+    ImageView view = {};
+    const Status status = ReadHead(file->output_bytes, kFirstBytes, read, &view);
+    const bool is_sound = status == Status::kOk && FileBytes(view) == file->output_bytes;
+    file->head.resize(is_sound ? PayloadsOffset(view) : 0);
+    return error;
   }
 
   void Read(File* file, void* output) const {

@@ -150,7 +150,7 @@ class MixedBackend {
                         cache_->Wants(source, *job.view, this);
       if (keep) job.cache_key = &source;
       // As DALI has the inputs of mixed operators.
-      job.is_pinned = input.is_pinned() && job.reader == nullptr;
+      job.is_pinned = input.is_pinned() && job.source == nullptr;
     }
     const std::vector<DecodeResult> of_windows = decoder_.Decode(
         *jobs, ws.stream(),
@@ -189,8 +189,8 @@ class MixedBackend {
 
   // Whether a handle's file is read as a whole for a job. Only then it can be kept.
   static bool NeedsAll(const WindowJob& job) {
-    if (job.reader == nullptr) return true;
-    const std::vector<ByteRange> ranges = FindPayloadRanges(job, 0);
+    if (job.source == nullptr) return true;
+    const std::vector<ByteRange> ranges = FindFileRanges(job, 0);
     return ranges.size() == 1 && ranges[0].end == FileBytes(*job.view);
   }
 

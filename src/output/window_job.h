@@ -12,8 +12,8 @@
 
 namespace l3 {
 
-struct CachedImage;   // of src/cuda/engine
-class PayloadReader;  // of src/files
+struct CachedImage;  // of src/cuda/engine
+class PayloadSource;
 struct TensorPlan;
 
 // Channels of an output that are decoded together: those that it has of a group of the image's.
@@ -58,9 +58,10 @@ struct WindowJob {
   const CachedImage* cached = nullptr;
   // Not null: the cache shall keep the image, of one group, under this name; all payloads go up.
   const std::string* cache_key = nullptr;
-  // Not null: the view comes from a handle and has no payloads. They are read from this file.
-  PayloadReader* reader = nullptr;
+  // Not null: the view has no payloads. They are read from this source (needed_payloads.h).
+  PayloadSource* source = nullptr;
   bool is_pinned = false;  // the file is in pinned memory, and stays there until the work is done
+  bool is_lost = false;  // reading from the source failed: the payloads are any bytes
   // The groups of the list that a launch decodes, where many windows need several.
   size_t group_begin = 0;
   size_t group_end = ~size_t{0};

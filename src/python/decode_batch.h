@@ -22,6 +22,7 @@
 #include "base/parallel.h"
 #include "core/tile.h"
 #include "files/open_file.h"
+#include "files/read_head.h"
 #include "format/image_view.h"
 #include "output/orientation.h"
 #include "output/output_plan.h"
@@ -286,17 +287,15 @@ class DecodeBatch {
     const uint64_t bytes = std::min(rest, file->place.bytes.value_or(rest));
     file->memory.reset(new uint8_t[bytes]);
     uint8_t* const memory = file->memory.get();
-    ImageView view = {};
-    Status status = Status::kTruncated;
     uint64_t known = 0;
-    for (uint64_t needed = kFirstBytes; known < std::min(needed, bytes);) {
-      needed = std::min(needed, bytes);
-      error = opened.Read(offset + known, needed - known, memory + known);
-      if (!error.empty()) return fail(error);
-      known = needed;
-      status = ParseIndex(memory, known, &view);
-      if (status == Status::kOk || status == Status::kTruncated) needed = PayloadsOffset(view);
-    }
+    const auto read = [&](uint64_t begin, uint64_t end) -> const uint8_t* {
+      error = opened.Read(offset + begin, end - begin, memory + begin);
+      known = end;
+      return error.empty() ? memory : nullptr;
+    };
+    ImageView view = {};
+    Status status = ReadHead(bytes, kFirstBytes, read, &view);
+    if (!error.empty()) return fail(error);
     if (status == Status::kOk) status = FindPayloads(memory, bytes, &view);
     if (status != Status::kOk) {
       file->raise = [=] { RequireParsed(status, bytes, view, IndexOf(file->begin)); };
@@ -315,8 +314,7 @@ class DecodeBatch {
   std::vector<ByteRange> RangesOf(const File& file, uint64_t max_gap) const {
     std::vector<OutputPlan> plans;
     for (size_t i = file.begin; i < file.end; ++i) plans.push_back(plans_[i].output);
-    return FindPayloadRanges({&views_[file.begin], &file.shares, plans.data(), plans.size()},
-                             max_gap);
+    return FindFileRanges({&views_[file.begin], &file.shares, plans.data(), plans.size()}, max_gap);
   }
 
   // Why the request does not fit an image.

@@ -483,7 +483,7 @@ class StoredFiles {
     readers_.clear();
     for (size_t i = 0; i < images.size(); ++i) {
       images[i].view = files_[i].view;
-      images[i].reader = &readers_.emplace_back(files_[i].handle);
+      images[i].source = &readers_.emplace_back(files_[i].handle);
     }
     return images;
   }
@@ -527,7 +527,7 @@ void TilesOfFilesAreRead() {
       };
       std::vector<WindowedImage> images = files.Open(MakeImages(batch, outputs));
       images[2].view = batch[2]->view;  // a file in memory among them
-      images[2].reader = nullptr;
+      images[2].source = nullptr;
       CHECK(AllOk(decode(images)) && outputs.AreRight(batch));
       CHECK((gpu.launches() > 8) == (upload.part_bytes != kOnePart.part_bytes));
 

@@ -17,7 +17,7 @@ struct WindowedImage {
   const CachedImage* cached = nullptr;
   const std::string* cache_key = nullptr;
   bool is_pinned = false;
-  PayloadReader* reader = nullptr;
+  PayloadSource* source = nullptr;
   mutable std::vector<GroupOutput> groups = {};
 };
 
@@ -27,7 +27,7 @@ inline std::vector<WindowJob> JobsOf(const std::vector<WindowedImage>& images) {
   for (const WindowedImage& image : images) {
     image.groups = {GroupOfView(image.view)};
     jobs.push_back({&image.view, &image.groups, image.plans.data(), image.plans.size(),
-                    image.cached, image.cache_key, image.reader, image.is_pinned});
+                    image.cached, image.cache_key, image.source, image.is_pinned});
   }
   return jobs;
 }

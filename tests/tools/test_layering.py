@@ -14,7 +14,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 # What engines know of src/output: plans, not requests.
 PLANS = {
     f"src/output/{name}.h"
-    for name in ("output_plan", "payload_ranges", "store_pixel", "window_job")
+    for name in ("needed_payloads", "output_plan", "payload_ranges", "store_pixel", "window_job")
 }
 
 # What each layer may include besides itself. Faces stand on top and may include all of them.
@@ -30,7 +30,6 @@ BELOW = {
     "src/cuda/engine": {
         "src/base",
         "src/format",
-        "src/files",
         "src/core",
         "src/cuda/kernels",
         *PLANS,

@@ -32,7 +32,7 @@ bool IsIntact(const ImageView& view, const uint8_t* payloads) {
 
 // About so many bytes of payloads are read for a job.
 uint64_t BytesToRead(const WindowJob& job) {
-  if (job.reader == nullptr || job.cached != nullptr) return 0;
+  if (job.source == nullptr || job.cached != nullptr) return 0;
   uint64_t tiles = 0;
   for (size_t i = 0; i < job.plan_count; ++i) {
     tiles += TilesOfWindow(job.view->info, job.plans[i].window).tile_count();
@@ -178,16 +178,40 @@ void BatchDecoder::JoinStreams(CUstream_st* stream) {
   joined_->MakeWait(stream);
 }
 
+// Reads what jobs need of files, to pinned memory, where it goes up from.
+void BatchDecoder::ReadFiles(Slot* slot, const ForEach& for_each) {
+  const auto is_read = [](const WindowJob& job) {
+    return job.source != nullptr && job.cached == nullptr;
+  };
+  if (std::none_of(jobs_.begin(), jobs_.end(), is_read)) return;
+  needed_.resize(std::max(needed_.size(), jobs_.size()));
+  RunForEach(for_each, jobs_.size(), [&](size_t i) {
+    if (is_read(jobs_[i])) needed_[i].Find(jobs_[i], 0);
+  });
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < jobs_.size(); ++i) bytes += is_read(jobs_[i]) ? needed_[i].bytes() : 0;
+  slot->uploaded->Synchronize();
+  Grow(&slot->read, bytes, bytes / 4, slot->uploaded.get(), &GpuDevice::AllocatePinned);
+  reads_.clear();
+  uint8_t* memory = slot->read.data();
+  for (size_t i = 0; i < jobs_.size(); ++i) {
+    if (!is_read(jobs_[i])) continue;
+    jobs_[i].view = needed_[i].Place(memory, &reads_);
+    jobs_[i].is_pinned = true;
+    memory += needed_[i].bytes();
+  }
+  ReadPayloads(reads_, for_each);
+  for (WindowJob& job : jobs_) job.is_lost = is_read(job) && !job.source->error().empty();
+}
+
 void BatchDecoder::Launch(const std::vector<WindowJob>& jobs, CUstream_st* stream,
                           const ForEach& for_each) {
   Slot& slot = slots_[launched_ % slots_.size()];
   if (launched_ - waited_ == slots_.size()) ++waited_;
   uploaded_bytes_ = 0;
-  layout_.Plan(jobs, limits_, for_each, upload_, [&](uint64_t bytes) {
-    slot.uploaded->Synchronize();
-    Grow(&slot.read, bytes, bytes / 4, slot.uploaded.get(), &GpuDevice::AllocatePinned);
-    return slot.read.data();
-  });
+  jobs_ = jobs;
+  ReadFiles(&slot, for_each);
+  layout_.Plan(jobs_, limits_, for_each, upload_);
   slot.uploaded->Synchronize();
   MakeRoom(&slot);
   slot.window_of.clear();
@@ -229,7 +253,7 @@ void BatchDecoder::FillCache(const Slot& slot, const ForEach& for_each) {
   const UploadLayout& uploads = layout_.uploads();
   is_intact_.assign(images.size(), 0);
   RunForEach(for_each, images.size(), [&](size_t i) {
-    if (images[i].job->cache_key == nullptr || uploads.StatusOf(i) != Status::kOk) return;
+    if (images[i].job->cache_key == nullptr || images[i].job->is_lost) return;
     is_intact_[i] = IsIntact(images[i].view, uploads.HostPayloads(i, slot.pinned.data())) ? 1 : 0;
   });
   candidates_.clear();

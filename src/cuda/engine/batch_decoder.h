@@ -13,6 +13,7 @@
 #include "cuda/engine/batch_layout.h"
 #include "cuda/engine/encoded_cache.h"
 #include "cuda/engine/gpu_device.h"
+#include "output/needed_payloads.h"
 #include "output/window_job.h"
 
 namespace l3 {
@@ -48,7 +49,7 @@ class BatchDecoder {
   // none of it goes on. Encoded bytes are copied before it returns, but for those of jobs in pinned
   // memory: these must stay until the batch was waited for. `for_each` spreads the staging copies
   // over the caller's threads, and the reads of files; null does both on this thread. A file that
-  // cannot be read is kTruncated; its reader says why. Two batches can be in flight: the
+  // cannot be read is kTruncated; its source says why. Two batches can be in flight: the
   // results of one that was not waited for are lost to the second one after it.
   void Launch(const std::vector<WindowJob>& jobs, CUstream_st* stream,
               const ForEach& for_each = nullptr);
@@ -94,6 +95,7 @@ class BatchDecoder {
   using Allocate = std::shared_ptr<void> (GpuDevice::*)(size_t bytes);
   void Grow(Buffer* buffer, size_t bytes, size_t spare, GpuEvent* in_use, Allocate allocate);
   void MakeRoom(Slot* slot);
+  void ReadFiles(Slot* slot, const ForEach& for_each);
   void LaunchParts(const Slot& slot, CUstream_st* stream, const ForEach& for_each);
   void JoinStreams(CUstream_st* stream);
   void Upload(const Slot& slot, size_t part, const ForEach& for_each);
@@ -114,6 +116,9 @@ class BatchDecoder {
   std::array<Slot, 2> slots_;
   uint64_t launched_ = 0;  // batches
   uint64_t waited_ = 0;
+  std::vector<WindowJob> jobs_;  // of the batch that is launched
+  std::vector<NeededPayloads> needed_;  // of each
+  std::vector<PayloadRead> reads_;
   BatchLayout layout_;
   uint64_t uploaded_bytes_ = 0;
   std::vector<DecodeResult> results_;

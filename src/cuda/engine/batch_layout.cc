@@ -13,12 +13,10 @@ uint64_t Align16(uint64_t bytes) { return CeilDiv(bytes, 16) * 16; }
 }  // namespace
 
 void BatchLayout::Plan(const std::vector<WindowJob>& jobs, const GpuLimits& limits,
-                       const ForEach& for_each, const UploadPolicy& policy,
-                       const TakePinned& take_pinned) {
+                       const ForEach& for_each, const UploadPolicy& policy) {
   ListImages(jobs, &images_);
   uploads_.PlanParts(images_, policy.part_bytes);
-  if (uploads_.read_bytes() != 0) uploads_.Read(take_pinned(uploads_.read_bytes()), for_each);
-  tasks_.Find(images_, uploads_, for_each);
+  tasks_.Find(images_, for_each);
   tasks_.PlanLaunches(uploads_.parts(), limits);
 
   const bool has_plans = tasks_.store() == StoreKind::kPlans;
@@ -81,9 +79,11 @@ void BatchLayout::WriteImage(size_t i, uint8_t* staging, uint8_t* device) const 
   for (size_t w = image.window_begin; w < image.window_end; ++w) {
     WriteWindow(i, w, staging, device);
   }
-  const Status read = uploads_.StatusOf(i);
+  const Status status = image.job->is_lost ? Status::kTruncated
+                        : is_sound         ? Status::kOk
+                                           : Status::kCorruptHeader;
   tasks_.Write(
-      i, read == Status::kOk && !is_sound ? Status::kCorruptHeader : read, uploads_,
+      i, status, uploads_,
       {staging, staging + tasks_offset_, staging + lists_offset_, staging + numbers_offset_});
 }
 

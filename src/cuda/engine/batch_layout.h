@@ -9,11 +9,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
+#include "base/for_each.h"
 #include "cuda/engine/batch_image.h"
-#include "cuda/engine/for_each.h"
 #include "cuda/engine/tile_tasks.h"
 #include "cuda/engine/upload_layout.h"
 #include "output/window_job.h"
@@ -22,17 +21,12 @@ namespace l3 {
 
 class BatchLayout {
  public:
-  // Gives memory that uploads can run from without the host's help, for the batch that is planned.
-  using TakePinned = std::function<uint8_t*(uint64_t bytes)>;
-
   // Plans a batch. The jobs, what they point at and the encoded bytes must outlive the calls of
   // WritePiece. The outputs of plans are in the kernels' memory, and may lie at any address that
   // a value of their type may have. Storage of the plan before is reused. Throws std::length_error
-  // for windows that need more than 2^32 - 1 tiles. Jobs with a reader need `take_pinned`, and have
-  // been read when it returns.
+  // for windows that need more than 2^32 - 1 tiles.
   void Plan(const std::vector<WindowJob>& jobs, const GpuLimits& limits,
-            const ForEach& for_each = nullptr, const UploadPolicy& policy = {},
-            const TakePinned& take_pinned = nullptr);
+            const ForEach& for_each = nullptr, const UploadPolicy& policy = {});
 
   const std::vector<BatchImage>& images() const { return images_; }
   const UploadLayout& uploads() const { return uploads_; }

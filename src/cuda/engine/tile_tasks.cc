@@ -43,8 +43,7 @@ void Put(uint8_t* array, uint64_t i, const T& value) {
 
 }  // namespace
 
-void TileTasks::Find(const std::vector<BatchImage>& images, const UploadLayout& uploads,
-                     const ForEach& for_each) {
+void TileTasks::Find(const std::vector<BatchImage>& images, const ForEach& for_each) {
   images_ = &images;
   tasks_.resize(images.size());
   bool has_plans = false;
@@ -77,7 +76,7 @@ void TileTasks::Find(const std::vector<BatchImage>& images, const UploadLayout& 
   const bool is_long = reads || tiles + numbers > kQuickTiles;
   RunForEach(is_long ? for_each : kOnThisThread, images.size(), [&](size_t i) {
     ListWindows(i);
-    FindKinds(i, uploads);
+    FindKinds(i);
   });
 }
 
@@ -128,7 +127,7 @@ void TileTasks::ForEachTile(size_t i, const Function& function) const {
 
 // Finds the kinds of the tiles that windows of an image need, and counts its tasks. Payloads may
 // change later: kernels validate what they find then.
-void TileTasks::FindKinds(size_t i, const UploadLayout& uploads) {
+void TileTasks::FindKinds(size_t i) {
   const BatchImage& image = (*images_)[i];
   const CachedImage* const cached = image.job->cached;
   uint64_t rans = 0;
@@ -139,14 +138,9 @@ void TileTasks::FindKinds(size_t i, const UploadLayout& uploads) {
   TileKind* kind = kinds_.data() + tasks_[i].first_tile;
   ForEachTile(i, [&](uint32_t row, uint32_t column, const WindowList& windows) {
     const uint32_t tile = row * image.view.info.tile_columns() + column;
-    TilePlace place;
     const bool is_rans = cached != nullptr ? cached->is_rans[tile]
-                         : image.job->reader == nullptr
-                             ? IsRansTile(image.view, image.view.payloads, tile)
-                             : !image.view.info.has_large_tiles() &&
-                                   uploads.StatusOf(i) == Status::kOk &&
-                                   uploads.FindTile(i, row, column, &place) &&
-                                   HasModel(uploads.Source(i)[place.offset + 4]);
+                                           : !image.job->is_lost &&
+                                                 IsRansTile(image.view, image.view.payloads, tile);
     *kind++ = is_rans ? TileKind::kModel : TileKind::kSimple;
     (is_rans ? rans : packed) += CeilDiv(windows.count, kMaxTileWindows);
   });

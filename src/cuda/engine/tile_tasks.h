@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/for_each.h"
 #include "cuda/engine/batch_image.h"
-#include "cuda/engine/for_each.h"
 #include "cuda/engine/gpu_device.h"
 #include "cuda/engine/upload_layout.h"
 #include "cuda/kernels/tile_batch.h"
@@ -26,8 +26,7 @@ class TileTasks {
 
   // Finds the tiles of each image, the windows that need them and their kinds. `images` must
   // outlive the plan. Throws std::length_error for windows that need more than 2^32 - 1 tiles.
-  void Find(const std::vector<BatchImage>& images, const UploadLayout& uploads,
-            const ForEach& for_each);
+  void Find(const std::vector<BatchImage>& images, const ForEach& for_each);
   // Orders the tasks, and plans the launches of each part.
   void PlanLaunches(const std::vector<UploadPart>& parts, const GpuLimits& limits);
 
@@ -67,7 +66,7 @@ class TileTasks {
   };
 
   void ListWindows(size_t image);
-  void FindKinds(size_t image, const UploadLayout& uploads);
+  void FindKinds(size_t image);
   void PlanBlocks(const std::vector<UploadPart>& parts, const GpuLimits& limits);
   template <class Function>
   void ForEachTile(size_t image, const Function& function) const;

@@ -1,11 +1,9 @@
 #include "cuda/engine/upload_layout.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "cuda/kernels/tile_batch.h"
-#include "files/file_handle.h"
 
 namespace l3 {
 namespace {
@@ -23,17 +21,10 @@ void UploadLayout::PlanParts(const std::vector<BatchImage>& images, uint64_t par
   images_ = &images;
   places_.resize(images.size());
   ranges_.clear();
-  reads_.clear();
-  read_bytes_ = 0;
   uint64_t left = 0;
   for (size_t i = 0; i < images.size(); ++i) {
     PlanRanges(i);
-    places_[i].status = Status::kOk;
     left += places_[i].payloads_bytes;
-    if (!is_read(i)) continue;
-    places_[i].read_offset = read_bytes_;
-    PlanCopies(i, read_bytes_, &reads_);
-    read_bytes_ += places_[i].payloads_bytes;
   }
   // A part is large enough for a launch, and so is the rest.
   parts_.clear();
@@ -48,86 +39,45 @@ void UploadLayout::PlanParts(const std::vector<BatchImage>& images, uint64_t par
   }
 }
 
-// Finds the payloads that the windows of an image need: of each row of tiles those from the first
-// that one of them touches to the last, or each by itself.
+// Finds the payloads of an image that go up: all if the cache keeps it, else those that its windows
+// need.
 void UploadLayout::PlanRanges(size_t i) {
   const BatchImage& image = (*images_)[i];
-  const ImageView& view = image.view;
-  const bool has_all = image.job->cached != nullptr || image.job->cache_key != nullptr;
-  const TileSpan& all = image.tiles;
-  row_spans_.assign(all.rows(), {0, 0, 0, 0});
-  for (size_t w = image.window_begin; w < image.window_end; ++w) {
-    const TileSpan span = image.TilesOf(w);
-    for (uint32_t row = span.row_begin; row < span.row_end; ++row) {
-      TileSpan& touched = row_spans_[row - all.row_begin];
-      touched = Join(touched, {span.column_begin, span.column_end, row, row + 1});
-    }
-  }
   ImagePlace& place = places_[i];
+  found_.clear();
+  if (image.job->cached != nullptr || image.job->cache_key != nullptr) {
+    found_.push_back({0, image.view.payloads_bytes});
+  } else {
+    WindowJob of_group = *image.job;
+    of_group.group_begin = image.group;
+    of_group.group_end = image.group + 1;
+    FindPayloadRanges(of_group, 0, &found_);
+  }
   place.first_range = ranges_.size();
-  place.row_ranges = view.group_count == 1 ? 1 : all.columns();
+  place.range_count = found_.size();
   uint64_t bytes = 0;
-  uint64_t last_end = 0;
-  const auto add_range = [&](uint32_t row, uint32_t column_begin, uint32_t column_end) {
-    const uint32_t tiles = row * view.info.tile_columns();
-    const uint64_t begin = view.PayloadBegin(tiles + column_begin);
-    const uint64_t end = view.PayloadEnd(tiles + column_end - 1);
-    // False only if a caller changed the index since ParseImage() validated it. Ranges that do not
-    // overlap never add up to more than the file has.
-    const bool sound = last_end <= begin && begin < end && end <= view.payloads_bytes;
-    if (sound) last_end = end;
-    ranges_.push_back({begin, sound ? end - begin : 0, has_all ? begin : bytes});
-    bytes += ranges_.back().bytes;
-  };
-  for (const TileSpan& touched : row_spans_) {
-    if (place.row_ranges == 1 && touched.tile_count() != 0) {
-      add_range(touched.row_begin, touched.column_begin, touched.column_end);
-      continue;
-    }
-    for (uint32_t column = all.column_begin; column < all.column_begin + place.row_ranges;
-         ++column) {
-      if (touched.column_begin <= column && column < touched.column_end) {
-        add_range(touched.row_begin, column, column + 1);
-      } else {
-        ranges_.push_back({0, 0, bytes});
-      }
-    }
+  for (const ByteRange& range : found_) {
+    ranges_.push_back({range.begin, range.end - range.begin, bytes});
+    bytes += range.end - range.begin;
   }
-  place.payloads_bytes = image.job->cached != nullptr ? 0 : has_all ? view.payloads_bytes : bytes;
-}
-
-void UploadLayout::Read(uint8_t* memory, const ForEach& for_each) {
-  read_memory_ = memory;
-  // Files are closed as soon as they can be: a process may have few descriptors.
-  const auto job_of = [this](size_t image) {
-    return static_cast<size_t>((*images_)[image].job - images_->front().job);
-  };
-  std::vector<std::atomic<size_t>> left(job_of(images_->size() - 1) + 1);  // reads of each job
-  for (const PayloadCopy& read : reads_) ++left[job_of(read.image)];
-  RunForEach(for_each, reads_.size(), [&](size_t i) {
-    const PayloadCopy& read = reads_[i];
-    PayloadReader* const reader = (*images_)[read.image].job->reader;
-    reader->Read(read.begin, read.bytes, memory + read.offset);
-    if (--left[job_of(read.image)] == 0) reader->Close();
-  });
-  for (size_t i = 0; i < images_->size(); ++i) {
-    const bool is_lost = is_read(i) && !(*images_)[i].job->reader->error().empty();
-    if (is_lost) places_[i].status = Status::kTruncated;
-  }
+  place.payloads_bytes = image.job->cached != nullptr ? 0 : bytes;
 }
 
 bool UploadLayout::FindTile(size_t image, uint32_t row, uint32_t column, TilePlace* tile) const {
   const ImagePlace& place = places_[image];
   const ImageView& view = (*images_)[image].view;
-  const TileSpan& tiles = (*images_)[image].tiles;
-  const size_t in_row = place.row_ranges == 1 ? 0 : column - tiles.column_begin;
-  const PayloadRange& range =
-      ranges_[place.first_range + size_t{row - tiles.row_begin} * place.row_ranges + in_row];
   uint64_t begin;
-  if (!view.FindPayload(row * view.info.tile_columns() + column, &begin, &tile->bytes) ||
-      begin < range.begin || begin + tile->bytes > range.begin + range.bytes) {
+  if (!view.FindPayload(row * view.info.tile_columns() + column, &begin, &tile->bytes)) {
     return false;
   }
+  const auto first = ranges_.begin() + static_cast<std::ptrdiff_t>(place.first_range);
+  const auto last = first + static_cast<std::ptrdiff_t>(place.range_count);
+  const auto after = std::upper_bound(
+      first, last, begin,
+      [](uint64_t offset, const PayloadRange& range) { return offset < range.begin; });
+  if (after == first) return false;
+  const PayloadRange& range = after[-1];
+  if (begin + tile->bytes > range.begin + range.bytes) return false;
   tile->offset = range.offset + (begin - range.begin);
   return true;
 }
@@ -148,16 +98,15 @@ void UploadLayout::Place(uint64_t offset, uint64_t direct_bytes) {
   total_bytes_ = PlaceDirect(staged_bytes_);
 }
 
-// Whether an image's payloads can go up from where they are: they were read there, or the image
-// needs all of them.
+// Whether an image's payloads can go up from where they are: the image needs all of them.
 bool UploadLayout::CanBeDirect(size_t image) const {
   const uint64_t bytes = places_[image].payloads_bytes;
-  return bytes != 0 && (is_read(image) || ((*images_)[image].job->is_pinned &&
-                                           bytes == (*images_)[image].view.payloads_bytes));
+  return bytes != 0 && (*images_)[image].job->is_pinned &&
+         bytes == (*images_)[image].view.payloads_bytes;
 }
 
 // Finds which of the images [begin, end) need not be staged. Files that follow one another
-// without a gap go up in one copy, with the heads between their payloads.
+// without a gap go up in one copy, with the heads between their payloads if they have heads there.
 void UploadLayout::PlanDirectCopies(size_t begin, size_t end, uint64_t direct_bytes) {
   for (size_t first = begin; first < end;) {
     size_t next = first + 1;
@@ -167,15 +116,16 @@ void UploadLayout::PlanDirectCopies(size_t begin, size_t end, uint64_t direct_by
       continue;
     }
     uint64_t bytes = places_[first].payloads_bytes;
-    for (; next < end && CanBeDirect(next) && is_read(next) == is_read(first); ++next) {
-      const uint64_t gap_bytes = is_read(next) ? 0 : PayloadsOffset((*images_)[next].view);
+    for (; next < end && CanBeDirect(next); ++next) {
+      const WindowJob& job = *(*images_)[next].job;
+      const uint64_t gap_bytes = job.source != nullptr ? 0 : PayloadsOffset(*job.view);
       // As numbers: the files may be parts of different arrays.
       const auto address = [](const uint8_t* p) { return reinterpret_cast<uintptr_t>(p); };
       const bool follows = address(Source(first)) + bytes + gap_bytes == address(Source(next));
       if (!follows || gap_bytes > kMaxGapBytes) break;
       bytes += gap_bytes + places_[next].payloads_bytes;
     }
-    const bool is_direct = is_read(first) || bytes >= direct_bytes;
+    const bool is_direct = bytes >= direct_bytes;
     if (is_direct) direct_copies_.push_back({Source(first), bytes, first, next, 0});
     for (; first < next; ++first) places_[first].is_direct = is_direct;
   }
@@ -189,7 +139,7 @@ uint64_t UploadLayout::PlaceStaged(uint64_t offset) {
     for (; image < part.image_end; ++image) {
       if (places_[image].is_direct) continue;
       places_[image].payloads_offset = offset;
-      PlanCopies(image, offset, &staging_copies_);
+      PlanCopies(image, offset);
       offset += places_[image].payloads_bytes;
     }
     if (staging_copies_.size() > first_copy) {
@@ -220,30 +170,16 @@ uint64_t UploadLayout::PlaceDirect(uint64_t offset) {
   return offset;
 }
 
-// Cuts an image's payloads into copies to `offset` and behind. Ranges that follow one another in
-// the file share copies.
-void UploadLayout::PlanCopies(size_t i, uint64_t offset, std::vector<PayloadCopy>* copies) {
-  const BatchImage& image = (*images_)[i];
+// Cuts an image's payloads into copies to `offset` and behind.
+void UploadLayout::PlanCopies(size_t i, uint64_t offset) {
   const ImagePlace& place = places_[i];
-  const size_t first_copy = copies->size();
-  const auto append = [&](const PayloadRange& range) {
-    for (uint64_t done = 0; done < range.bytes;) {
-      PayloadCopy* last = copies->size() > first_copy ? &copies->back() : nullptr;
-      const bool extends = last != nullptr && last->bytes < kCopyBytes &&
-                           last->begin + last->bytes == range.begin + done;
-      if (!extends) {
-        copies->push_back({i, range.begin + done, offset + range.offset + done, 0, 0});
-        last = &copies->back();
-      }
-      const uint64_t bytes = std::min(range.bytes - done, kCopyBytes - last->bytes);
-      last->bytes += bytes;
-      done += bytes;
+  if (place.payloads_bytes == 0) return;
+  for (size_t k = place.first_range; k < place.first_range + place.range_count; ++k) {
+    const PayloadRange& range = ranges_[k];
+    for (uint64_t done = 0; done < range.bytes; done += kCopyBytes) {
+      const uint64_t bytes = std::min(range.bytes - done, kCopyBytes);
+      staging_copies_.push_back({i, range.begin + done, offset + range.offset + done, bytes, 0});
     }
-  };
-  if (image.job->cached != nullptr) return;
-  if (image.job->cache_key != nullptr) return append({0, place.payloads_bytes, 0});
-  for (size_t k = 0; k < size_t{image.tiles.rows()} * place.row_ranges; ++k) {
-    append(ranges_[place.first_range + k]);
   }
 }
 

@@ -4,7 +4,7 @@
 //   staged part | staged part | ... | copied part | copied part | ...
 //
 // A part is the payloads of some images, and padding: staged ones, and ones that are copied from
-// where they are, in pinned memory: files that lie there, and what was read of other files.
+// where they are, in pinned memory.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cuda/engine/batch_image.h"
-#include "cuda/engine/for_each.h"
+#include "output/payload_ranges.h"
 
 namespace l3 {
 
@@ -54,11 +54,6 @@ class UploadLayout {
   // Finds the payloads that are needed, and cuts the batch into parts. `images` must outlive the
   // plan.
   void PlanParts(const std::vector<BatchImage>& images, uint64_t part_bytes);
-  // Reads what is needed of files, to `memory` of read_bytes(), from where it goes up.
-  uint64_t read_bytes() const { return read_bytes_; }
-  void Read(uint8_t* memory, const ForEach& for_each);
-  // kTruncated if an image could not be read.
-  Status StatusOf(size_t image) const { return places_[image].status; }
   // Places all of it behind the first `offset` bytes of the buffer.
   void Place(uint64_t offset, uint64_t direct_bytes);
 
@@ -82,11 +77,6 @@ class UploadLayout {
   const uint8_t* HostPayloads(size_t image, const uint8_t* staging) const {
     return places_[image].is_direct ? Source(image) : staging + payloads_offset(image);
   }
-  // The same of an image in a file, once it was read, or in pinned memory.
-  const uint8_t* Source(size_t image) const {
-    return is_read(image) ? read_memory_ + places_[image].read_offset
-                          : (*images_)[image].view.payloads;
-  }
   // Finds a tile's payload. Returns false if the index has changed since ParseImage().
   bool FindTile(size_t image, uint32_t row, uint32_t column, TilePlace* tile) const;
 
@@ -94,13 +84,11 @@ class UploadLayout {
   struct ImagePlace {
     uint64_t payloads_offset;
     uint64_t payloads_bytes;  // to upload
-    uint64_t read_offset;  // in what was read
-    Status status;
     bool is_direct;  // they are not staged
-    size_t first_range;  // a range for each row of tiles; or for each tile, where groups of
-    uint32_t row_ranges;  // channels have payloads in turn
+    size_t first_range;
+    size_t range_count;
   };
-  // The payloads of a row of tiles, or one, in the file and behind the image's payloads_offset.
+  // Payloads in the file, and where they begin behind the image's payloads_offset.
   struct PayloadRange {
     uint64_t begin;
     uint64_t bytes;
@@ -110,7 +98,7 @@ class UploadLayout {
   struct PayloadCopy {
     size_t image;
     uint64_t begin;  // in the file's payloads
-    uint64_t offset;  // in the buffer, or in what was read
+    uint64_t offset;  // in the buffer
     uint64_t bytes;
     uint64_t padding_bytes;  // zeros behind, at the end of a part
   };
@@ -120,20 +108,14 @@ class UploadLayout {
   void PlanDirectCopies(size_t begin, size_t end, uint64_t direct_bytes);
   uint64_t PlaceStaged(uint64_t offset);
   uint64_t PlaceDirect(uint64_t offset);
-  bool is_read(size_t image) const {
-    const WindowJob& job = *(*images_)[image].job;
-    return job.reader != nullptr && job.cached == nullptr;
-  }
-  void PlanCopies(size_t image, uint64_t offset, std::vector<PayloadCopy>* copies);
+  const uint8_t* Source(size_t image) const { return (*images_)[image].view.payloads; }
+  void PlanCopies(size_t image, uint64_t offset);
 
   const std::vector<BatchImage>* images_ = nullptr;
   std::vector<ImagePlace> places_;  // of each image
-  std::vector<TileSpan> row_spans_;  // of an image: what is touched of each row
+  std::vector<ByteRange> found_;  // of an image
   std::vector<PayloadRange> ranges_;
   std::vector<UploadPart> parts_;
-  std::vector<PayloadCopy> reads_;
-  uint64_t read_bytes_ = 0;
-  const uint8_t* read_memory_ = nullptr;
   std::vector<PayloadCopy> staging_copies_;
   std::vector<DirectCopy> direct_copies_;
   uint64_t zeros_offset_ = 0;

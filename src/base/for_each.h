@@ -1,4 +1,4 @@
-// Work that an engine hands to its caller's threads. Layer: cuda; plain C++.
+// Work that a part hands to its caller's threads. Layer: base.
 #pragma once
 
 #include <cstddef>
