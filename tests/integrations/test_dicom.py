@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 import l3dali
 from l3dali.cli import main
 from l3dali.images.headers import ImageError
+from l3dali.images.reading import read_picture
 
 pydicom = pytest.importorskip("pydicom")
 pytest.importorskip("gdcm")
+imagecodecs = pytest.importorskip("imagecodecs")
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -115,6 +117,129 @@ def test_a_smaller_image_has_no_spacing() -> None:
     ]
 
 
+def written(pixels: NDArray[Any], data: Any = None, bits: int = 16, **elements: Any) -> bytes:
+    """A file with `pixels`, or with `data` in their place: a frame of a codestream, or all frames.
+
+    `syntax` is among the elements the transfer syntax of that.
+    """
+    dataset = pydicom.dcmread(FOLDER / "CT_small.dcm")
+    for keyword in ("RescaleSlope", "RescaleIntercept", "PixelSpacing"):
+        delattr(dataset, keyword)
+    dataset.Rows, dataset.Columns = pixels.shape
+    dataset.BitsStored, dataset.HighBit = bits, bits - 1
+    dataset.PixelRepresentation = int(pixels.dtype.kind == "i")
+    dataset.PixelData = pixels.tobytes() if data is None else data
+    if syntax := elements.pop("syntax", None):
+        dataset.file_meta.TransferSyntaxUID = syntax
+        dataset.PixelData = pydicom.encaps.encapsulate(data)
+    for keyword, value in elements.items():
+        setattr(dataset, keyword, value)
+    file = io.BytesIO()
+    dataset.save_as(file)
+    return file.getvalue()
+
+
+ROWS, COLUMNS = np.mgrid[:24, :32]
+OF_12_BITS = ((ROWS * 131 + COLUMNS * 37) % 4096).astype(np.uint16)
+
+
+def jpeg2000(pixels: NDArray[Any]) -> bytes:
+    return bytes(imagecodecs.jpeg2k_encode(pixels, level=0, reversible=True, codecformat="j2k"))
+
+
+def rle(pixels: NDArray[Any]) -> list[bytes]:
+    dataset = pydicom.dcmread(io.BytesIO(written(pixels)))
+    dataset.compress(pydicom.uid.RLELossless)
+    return list(pydicom.encaps.generate_frames(dataset.PixelData, number_of_frames=1))
+
+
+@pytest.mark.parametrize("frames", [{}, {"NumberOfFrames": 1}])
+@pytest.mark.parametrize("kind", ["plain", "JPEG 2000", "RLE"])
+def test_the_first_of_more_frames_than_the_file_names(kind: str, frames: dict[str, int]) -> None:
+    several = [OF_12_BITS, OF_12_BITS + 1, OF_12_BITS + 2]
+    if kind == "plain":
+        data = written(OF_12_BITS, np.stack(several).tobytes(), **frames)
+    elif kind == "JPEG 2000":
+        syntax = pydicom.uid.JPEG2000Lossless
+        data = written(OF_12_BITS, [jpeg2000(each) for each in several], syntax=syntax, **frames)
+    else:
+        data = written(
+            OF_12_BITS, [rle(each)[0] for each in several], syntax=pydicom.uid.RLELossless, **frames
+        )
+    np.testing.assert_array_equal(l3dali.decode(l3dali.transcode(data)), OF_12_BITS)
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.int16])
+@pytest.mark.parametrize("kind", ["plain", "JPEG 2000", "JPEG-LS", "JPEG", "RLE"])
+def test_overlays_in_unused_bits_are_no_samples(kind: str, dtype: type) -> None:
+    overlay = np.where((ROWS + COLUMNS) % 5 == 0, 0x1000, 0).astype(np.uint16)
+    right = OF_12_BITS.astype(dtype) - (2048 if dtype is np.int16 else 0)
+    stored = (right.astype(np.uint16) & 0xFFF) | overlay
+    syntax, encode = {
+        "plain": (None, None),
+        "JPEG 2000": (pydicom.uid.JPEG2000Lossless, jpeg2000),
+        "JPEG-LS": (pydicom.uid.JPEGLSLossless, imagecodecs.jpegls_encode),
+        "JPEG": (
+            pydicom.uid.JPEGLosslessSV1,
+            lambda pixels: imagecodecs.ljpeg_encode(pixels, bitspersample=16),
+        ),
+        "RLE": (pydicom.uid.RLELossless, lambda pixels: rle(pixels)[0]),
+    }[kind]
+    data = stored.tobytes() if encode is None else [bytes(encode(stored))]
+    decoded = l3dali.decode(l3dali.transcode(written(right, data, bits=12, syntax=syntax)))
+    assert decoded.dtype == dtype
+    np.testing.assert_array_equal(decoded, right)
+
+
+def sequence(**elements: Any) -> Any:
+    """A sequence of one item."""
+    item = pydicom.Dataset()
+    for keyword, value in elements.items():
+        setattr(item, keyword, value)
+    return pydicom.Sequence([item])
+
+
+def groups(slope: float, spacing: list[float]) -> Any:
+    values = sequence(RescaleIntercept=-1024, RescaleSlope=slope, RescaleType="HU")
+    measures = sequence(PixelSpacing=spacing, SliceThickness=3)
+    return sequence(PixelValueTransformationSequence=values, PixelMeasuresSequence=measures)
+
+
+def test_functional_groups_of_enhanced_files() -> None:
+    shared = {"SharedFunctionalGroupsSequence": groups(2, [0.5, 0.75])}
+    data = written(OF_12_BITS, NumberOfFrames=1, **shared)
+    pairs = l3dali.info(l3dali.transcode(data, dicom_tags=["SliceThickness"])).metadata
+    assert pairs is not None
+    assert (pairs["rescale_slope"], pairs["rescale_intercept"]) == (2, -1024)
+    assert (pairs["spacing"], pairs["dicom"]["SliceThickness"]) == ([0.5, 0.75], 3)
+    own = {"PerFrameFunctionalGroupsSequence": groups(3, [0.25, 0.25])}
+    kept = kept_of(l3dali.transcode(written(OF_12_BITS, NumberOfFrames=1, **shared, **own)))
+    assert (kept["RescaleSlope"], kept["PixelSpacing"]) == (3, [0.25, 0.25])
+
+
+def test_a_modality_lut_becomes_slope_and_intercept() -> None:
+    table = (3 * np.arange(4096) + 7).astype(np.uint16)
+    lut = {"LUTDescriptor": [4096, 0, 16], "ModalityLUTType": "US", "LUTData": table.tobytes()}
+    kept = kept_of(l3dali.transcode(written(OF_12_BITS, ModalityLUTSequence=sequence(**lut))))
+    assert (kept["RescaleSlope"], kept["RescaleIntercept"]) == (3, 7)
+    lut["LUTData"] = (table // 2).tobytes()
+    data = written(OF_12_BITS, ModalityLUTSequence=sequence(**lut))
+    with pytest.raises(ImageError, match="Modality LUT that is not linear"):
+        l3dali.transcode(data)
+
+
+@pytest.mark.parametrize("text", [b"nan", b"inf", b"1e400"])
+def test_a_number_that_is_none_costs_itself_alone(text: bytes, tmp_path: Path) -> None:
+    data = written(OF_12_BITS, RescaleSlope="1.25e1", RescaleIntercept="3", WindowCenter=[40, 50])
+    data = data.replace(b"1.25e1", text.ljust(6))
+    encoded = l3dali.transcode(data)
+    np.testing.assert_array_equal(l3dali.decode(encoded), OF_12_BITS)
+    kept = kept_of(encoded)
+    assert "RescaleSlope" not in kept
+    assert (kept["RescaleIntercept"], kept["WindowCenter"]) == (3, [40, 50])
+    assert read_picture(data).remarks == ("damaged metadata was dropped: DICOM RescaleSlope",)
+
+
 def test_nothing_names_a_patient() -> None:
     data = monochrome1(PatientName="Doe^Jane", PatientID="4711", InstitutionName="Charity")
     encoded = l3dali.transcode(data)
@@ -178,7 +303,7 @@ def test_commands(tmp_path: Path) -> None:
     """A folder of slices becomes L3 by `l3 convert`, and DALI gives their int16."""
     source, target = tmp_path / "slices", tmp_path / "l3"
     source.mkdir()
-    names = ["CT_small", "MR_small", "MR_small_RLE"]
+    names = ["CT_small", "ExplVR_BigEnd", "MR_small", "MR_small_RLE"]
     for name in names:
         (source / f"{name}.dcm").write_bytes(bytes_of(name))
     (source / "IM0001").write_bytes(bytes_of("MR_small_implicit"))
@@ -186,8 +311,8 @@ def test_commands(tmp_path: Path) -> None:
     kept = kept_of((target / "CT_small.l3").read_bytes())
     assert kept["SliceThickness"] == 5
     assert main(["verify", str(target), "--source", str(source)]) == 0
-    written = sorted(path.name for path in target.rglob("*.l3"))
-    assert written == ["CT_small.l3", "IM0001.l3", "MR_small.l3", "MR_small_RLE.l3"]
+    found = sorted(path.name for path in target.rglob("*.l3"))
+    assert found == sorted(f"{name}.l3" for name in (*names, "IM0001"))
 
 
 def test_a_wrong_keyword_ends_the_command(

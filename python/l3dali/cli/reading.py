@@ -70,7 +70,7 @@ def _keywords(text: str) -> tuple[str, ...]:
     try:
         check_keywords(names)
     except ImportError:
-        raise argparse.ArgumentTypeError("needs pydicom: pip install 'l3dali[dicom]'") from None
+        raise argparse.ArgumentTypeError("needs pydicom: pip install pydicom python-gdcm") from None
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return names

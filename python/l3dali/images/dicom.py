@@ -6,15 +6,19 @@ import io
 from collections.abc import MutableSequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from l3dali.images.headers import Header, ImageError
 from l3dali.images.picture import Picture
-from l3dali.metadata import DICOM
+from l3dali.metadata import DICOM, dump_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from typing import Any
 
     import pydicom
+
+    from l3dali.codec import Image
 
 # Kept data elements by the names of format.md 4.1; none of them names a patient.
 _NAMES = {
@@ -23,6 +27,8 @@ _NAMES = {
     "PixelSpacing": "spacing",
 }
 _WINDOWS = ("WindowCenter", "WindowWidth")
+# Of an enhanced file: those of its frame count before those of all frames.
+_GROUPS = ("PerFrameFunctionalGroupsSequence", "SharedFunctionalGroupsSequence")
 
 
 def read_dicom_header(data: bytes) -> Header:
@@ -50,21 +56,18 @@ def read_dicom_header(data: bytes) -> Header:
 
 
 def read_dicom(data: bytes, palette: str, tags: Collection[str]) -> Picture:
-    """The samples of pydicom: not rescaled, YCbCr as RGB; `palette` "rgb" expands palettes.
+    """The samples of the first frame: not rescaled, YCbCr as RGB, without bits of overlays.
 
-    `tags` are keywords of additional data elements to keep.
+    `palette` "rgb" expands palettes. `tags` are keywords of additional data elements to keep.
 
     Raises:
-        ImageError: a palette that cannot be kept, or an unknown keyword.
+        ImageError: a palette or a Modality LUT that cannot be kept, or an unknown keyword.
         Exception: of pydicom and its plugins, for damaged files.
     """
     dataset = _dataset(data)
     check_keywords(tags)
-    try:
-        pixels = dataset.pixel_array
-    except (NotImplementedError, RuntimeError) as error:
-        syntax = dataset.file_meta.TransferSyntaxUID.name
-        raise ImageError(f"cannot be read: no plugin of pydicom decodes its {syntax}") from error
+    pixels = _samples(dataset)
+    kept, dropped = _modality_lut(dataset, pixels), []
     is_palette = dataset.PhotometricInterpretation == "PALETTE COLOR"
     if is_palette:
         if palette == "index":
@@ -72,16 +75,72 @@ def read_dicom(data: bytes, palette: str, tags: Collection[str]) -> Picture:
         from pydicom.pixels import apply_color_lut
 
         pixels = apply_color_lut(pixels, dataset)
-    kept = {
-        name: _plain(value)
-        for name in (*_NAMES, *_WINDOWS, *tags)
-        if (value := dataset.get(name)) not in (None, "")
-    }
+    for name in (*_NAMES, *_WINDOWS, *tags):
+        value = _element(dataset, name)
+        try:
+            dump_metadata({name: _plain(value)})
+        except ValueError:  # as NaN
+            dropped.append(name)
+            continue
+        if value not in (None, ""):
+            kept[name] = _plain(value)
     metadata = {_NAMES[name]: kept.pop(name) for name in _NAMES if name in kept}
     stored = dataset.PhotometricInterpretation
     kept["PhotometricInterpretation"] = "RGB" if pixels.ndim == 3 else stored
     profile = dataset.get("ICCProfile")
-    return Picture(pixels, icc=profile, metadata={**metadata, DICOM: kept}, expanded=is_palette)
+    remarks = [f"damaged metadata was dropped: DICOM {name}" for name in dropped]
+    return Picture(
+        pixels,
+        icc=profile,
+        metadata={**metadata, DICOM: kept},
+        expanded=is_palette,
+        remarks=tuple(remarks),
+    )
+
+
+def _samples(dataset: pydicom.FileDataset) -> Image:
+    from pydicom.pixels import pixel_array
+
+    try:
+        pixels = pixel_array(dataset, index=0)
+    except (NotImplementedError, RuntimeError) as error:
+        syntax = dataset.file_meta.TransferSyntaxUID.name
+        raise ImageError(f"cannot be read: no plugin of pydicom decodes its {syntax}") from error
+    # JPEG 2000 and JPEG-LS may have overlays in the unused bits, and no signs there.
+    unused = dataset.BitsAllocated - dataset.BitsStored
+    samples: Image = pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
+    return samples << unused >> unused if unused else samples
+
+
+def _modality_lut(dataset: pydicom.FileDataset, pixels: Image) -> dict[str, Any]:
+    """Slope and intercept for the samples, where a table stands in their place.
+
+    Raises:
+        ImageError: the table is not linear.
+    """
+    if not dataset.get("ModalityLUTSequence"):
+        return {}
+    from pydicom.pixels import apply_modality_lut
+
+    samples = np.unique(pixels)
+    values = apply_modality_lut(samples, dataset).astype(float)
+    slope = (values[-1] - values[0]) / max(1, int(samples[-1]) - int(samples[0]))
+    intercept = values[0] - slope * samples[0]
+    if not np.array_equal(slope * samples + intercept, values):
+        raise ImageError(
+            "a DICOM file with a Modality LUT that is not linear is not supported; apply it with "
+            "pydicom.pixels.apply_modality_lut, and encode the array"
+        )
+    return {"RescaleSlope": float(slope), "RescaleIntercept": float(intercept)}
+
+
+def _element(dataset: pydicom.FileDataset, keyword: str) -> Any:
+    """The value of a data element, of an enhanced file in the functional groups of its frame."""
+    for group in (each for name in _GROUPS for each in (dataset.get(name) or ())[:1]):
+        for macro in group:
+            if macro.VR == "SQ" and macro.value and keyword in macro.value[0]:
+                return macro.value[0].get(keyword)
+    return dataset.get(keyword)
 
 
 def check_keywords(names: Collection[str]) -> None:
@@ -97,7 +156,7 @@ def _dataset(data: bytes, *, stop_before_pixels: bool = False) -> pydicom.FileDa
     try:
         from pydicom import dcmread
     except ImportError:
-        raise ImageError("a DICOM file needs pydicom: pip install 'l3dali[dicom]'") from None
+        raise ImageError("a DICOM file needs packages: pip install pydicom python-gdcm") from None
     return dcmread(io.BytesIO(data), stop_before_pixels=stop_before_pixels)
 
 
