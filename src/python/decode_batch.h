@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -40,6 +41,13 @@ inline OutputType OutputTypeOf(const std::string& name) {
     if (name == TypeName(static_cast<OutputType>(i))) return static_cast<OutputType>(i);
   }
   throw py::value_error("unknown dtype: " + name);
+}
+
+// Whether the metadata marks the samples as bits of floats (docs/my-data.md).
+inline bool HoldsFloats(const ImageView& view) {
+  const ChunkView pairs = FindChunk(view, kChunkKeyValues);
+  const std::string_view json(reinterpret_cast<const char*>(pairs.data), pairs.size);
+  return json.find("\"floats\":\"float") != std::string_view::npos;
 }
 
 // How the items of a call are read, besides what is asked of all of them.
@@ -230,6 +238,16 @@ class DecodeBatch {
 
   // Plans the windows of a file. Needs no GIL; what is wrong is `file->raise`.
   void PlanFile(File* file, const ImageView& view) {
+    if ((request_.type || request_.colors != Colors::kStored) && HoldsFloats(view)) {
+      file->raise = [=] {
+        ThrowL3Error(Status::kInvalidArgument,
+                     "the samples are the bits of floats: decode without dtype and mode, with "
+                     "layout=\"HWC\", and view() the result as the type that the key \"floats\" of "
+                     "its metadata names",
+                     IndexOf(file->begin));
+      };
+      return;
+    }
     DecodeRequest request = request_;
     if (options_.orients) request.orientation = ReadOrientation(FindChunk(view, kChunkExif));
     for (size_t i = file->begin; i < file->end; ++i) {

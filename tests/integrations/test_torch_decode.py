@@ -509,3 +509,23 @@ def test_workers_of_a_loader(context: str) -> None:
 def test_pickles() -> None:
     for function in (l3dali.torch.decode, l3dali.torch.decode_batch, l3dali.decode_batch):
         assert pickle.loads(pickle.dumps(function)) is function
+
+
+@pytest.mark.parametrize("options", [{"dtype": torch.float32}, {"mode": "RGB"}])
+def test_bits_of_floats_are_not_converted(
+    tmp_path: Path, device: str, options: dict[str, Any]
+) -> None:
+    floats = np.linspace(-1, 1, 600, dtype=np.float32).reshape(20, 30)
+    pairs = floats.view(np.uint16).reshape(20, 30, 2)
+    data = l3dali.encode(pairs, metadata={"floats": "float32"})
+    (tmp_path / "a.l3").write_bytes(data)
+    back = l3dali.torch.decode(data, device=device, layout="HWC")
+    np.testing.assert_array_equal(back.cpu().view(torch.float32)[..., 0].numpy(), floats)
+    calls: list[tuple[Any, Any]] = [
+        (l3dali.torch.decode, data),
+        (l3dali.torch.decode_batch, [data]),
+        (l3dali.torch.decode_files, [tmp_path / "a.l3"]),
+    ]
+    for decode, files in calls:
+        with pytest.raises(l3dali.L3Error, match="the samples are the bits of floats: decode"):
+            decode(files, device=device, **options)
