@@ -44,6 +44,10 @@ _ADVICE = {
     "float16": "view(numpy.uint16) stores their bits",
     "float32": "integers of a unit, as millimetres, take less than half",
     "float64": "integers of a unit, as millimetres, take less than half",
+    **dict.fromkeys(
+        ("int32", "uint32", "int64", "uint64"),
+        "astype(numpy.uint16) or numpy.int16 keeps the numbers if they fit",
+    ),
 }
 
 
@@ -71,11 +75,8 @@ def as_hwc(image: npt.ArrayLike, layout: Layout | None) -> Image:
         array = array[:, :, np.newaxis]
     elif array.ndim == 3 and layout == "CHW":
         array = np.moveaxis(array, 0, 2)
-    elif array.ndim == 3 and layout is None and has_channels_first(array.shape):
-        raise ValueError(
-            f"shape {array.shape} looks like {array.shape[0]} channels first: use layout='CHW', "
-            f"or layout='HWC' for {array.shape[0]} rows with {array.shape[2]} channels"
-        )
+    elif array.ndim == 3 and layout is None and has_channels_first(array.shape, 3, 4):
+        raise ValueError(ask_for_layout(array.shape))
     if array.ndim != 3 or array.shape[2] > MAX_CHANNELS or 0 in array.shape:
         raise ValueError(
             f"shape {np.shape(image)} is not supported; "
@@ -105,8 +106,17 @@ def packed_rows(image: Image) -> Image:
     return copy
 
 
-def has_channels_first(shape: tuple[int, ...]) -> bool:
-    return shape[0] in (3, 4) and min(shape[1:]) >= _LARGE_SIDE
+def has_channels_first(shape: tuple[int, ...], least: int = 1, most: int = MAX_CHANNELS) -> bool:
+    """Whether an array of three axes looks like (C, H, W), with `least` to `most` channels."""
+    return least <= shape[0] <= most and shape[0] < min(shape[1:]) >= _LARGE_SIDE
+
+
+def ask_for_layout(shape: tuple[int, ...]) -> str:
+    """The error for an array that looks like (C, H, W)."""
+    return (
+        f"shape {shape} looks like {shape[0]} channels first: use layout='CHW', "
+        f"or layout='HWC' for {shape[0]} rows with {shape[2]} channels"
+    )
 
 
 def checked_out(name: str, out: Image, shape: tuple[int, int, int], dtype: str) -> Image:

@@ -53,6 +53,39 @@ def test_names_with_blanks_have_no_index(tmp_path: Path) -> None:
     assert np.array_equal(images[-1], image(COUNT - 1))
 
 
+def test_members_with_holes(tmp_path: Path) -> None:
+    """GNU tar stores them without their zeros. The index leaves them out."""
+    holes = tarfile.TarInfo("a.bin")
+    header = bytearray(holes.tobuf(tarfile.GNU_FORMAT))
+    header[156:157] = tarfile.GNUTYPE_SPARSE
+    numbers = [b"%011o\0" % number for number in (0, 1, 200_000, 1)]  # places and sizes of data
+    header[124:136], header[386:434], header[483:495] = (
+        b"%011o\0" % 2,
+        b"".join(numbers),
+        (b"%011o\0" % 200_001),
+    )
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    plain = tarfile.TarInfo("a.png")
+    plain.size = len(png(0))
+    shard = plain.tobuf(tarfile.GNU_FORMAT) + png(0).ljust(-(-plain.size // 512) * 512, b"\0")
+    (tmp_path / "a.tar").write_bytes(shard + header + b"xy".ljust(512, b"\0") + bytes(1024))
+    with tarfile.open(tmp_path / "a.tar") as archive:
+        assert [member.issparse() for member in archive] == [False, True]
+    assert convert(tmp_path / "a.tar", tmp_path / "d") == 0
+    with tarfile.open(tmp_path / "d" / "a.tar") as archive:
+        opened = archive.extractfile("a.bin")
+        assert opened is not None
+        assert opened.read() == b"x" + bytes(199_999) + b"y"
+    paths = {"paths": [str(tmp_path / "d" / "a.tar")], "index_paths": [str(tmp_path / "d/a.idx")]}
+
+    def define() -> Any:
+        return fn.l3.decode(fn.readers.webdataset(**paths, ext=["l3"]), device="cpu")
+
+    (decoded,) = pipeline(define, "cpu", 1).run()
+    assert np.array_equal(unpack(decoded)[0], image(0))
+
+
 @pytest.mark.parametrize("choice", ["keep", "drop"])
 def test_the_index_is_that_of_wds2idx(tmp_path: Path, choice: str) -> None:
     from wds2idx import IndexCreator

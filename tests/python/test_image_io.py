@@ -971,6 +971,51 @@ def test_alpha_is_written_as_it_is_read(suffix: str, channels: int, has_alpha: b
             np.testing.assert_array_equal(np.asarray(opened), noise(channels))
 
 
+@pytest.mark.parametrize("channels", [2, 4])
+def test_alpha_of_one_bit_in_jpeg_2000(channels: int) -> None:
+    """As GDAL writes orthophotos. Coefficients of 127 and 128 in 8 bits are 0 and 1 in one bit."""
+    right = noise(channels)
+    right[..., -1] = np.where(right[..., -1] > 99, 255, 0)
+    pixels = right.copy()
+    pixels[..., -1] = np.where(right[..., -1], 128, 127)
+    data = bytearray(write_picture(Picture(pixels), ".jp2"))
+    depth = data.index(b"\xff\x4f\xff\x51") + 42 + 3 * (channels - 1)
+    assert data[depth] == 7
+    data[depth] = 0
+    picture = read_picture(bytes(data))
+    np.testing.assert_array_equal(picture.pixels, right)
+    assert picture.has_alpha
+    data[depth] = 3
+    with pytest.raises(ImageError, match="JPEG 2000 with components of different bits"):
+        read_picture(bytes(data))
+
+
+def _of_bits(kind: str, numbers: Image, bits: int) -> bytes:
+    if kind == "jxl":
+        return bytes(imagecodecs.jpegxl_encode(numbers, lossless=True, bitspersample=bits))
+    options = {"codecformat": kind, "bitspersample": bits, "level": 0, "reversible": True}
+    return bytes(imagecodecs.jpeg2k_encode(numbers, **options))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("bits", [1, 2, 4, 5, 12])
+@pytest.mark.parametrize("kind", ["jp2", "j2k", "jxl"])
+def test_jpeg_2000_and_jpeg_xl_of_few_bits(kind: str, bits: int, channels: int) -> None:
+    numbers = (noise(channels, np.uint16) % 2**bits).astype(np.uint8 if bits <= 8 else np.uint16)
+    data = _of_bits(kind, numbers, bits)
+    scale = 255 // (2**bits - 1) if bits in (1, 2, 4) else 1
+    np.testing.assert_array_equal(read_picture(data).pixels, numbers * scale)
+    picture = read_picture(data, labels=True)
+    np.testing.assert_array_equal(picture.pixels, numbers)
+    assert picture.has_numbers is (scale > 1)
+
+
+def test_numbers_beside_alpha_of_four_bits_in_jpeg_xl() -> None:
+    numbers = noise(4) % 16
+    picture = read_picture(_of_bits("jxl", numbers, 4), labels=True)
+    np.testing.assert_array_equal(picture.pixels, numbers * [1, 1, 1, 17])
+
+
 def test_a_palette_of_jpeg_2000() -> None:
     """Its colours are read; numbers of classes are not to become colours."""
     numbers = np.eye(12, 8, dtype=np.uint8)
@@ -1145,12 +1190,16 @@ def test_png_of_one_frame_is_a_still(frames: int, controls: int) -> None:
     ],
 )
 def test_bmp_with_masks(bits: int, masks: tuple[int, ...], is_top_down: bool) -> None:
-    """bmpsuite has such files among those that are good. Pillow ignored alpha of 16 bits."""
+    """bmpsuite has such files among those that are good. Pillow ignored alpha of 16 bits.
+
+    Samples of 10 bits keep their numbers.
+    """
     numbers = np.random.default_rng(0).integers(0, 2**32, (2, 3), np.uint64)
     bands = [(numbers & mask) // (mask & -mask) for mask in masks]
     right = [
-        np.rint(band * (255 / (mask // (mask & -mask))))
-        for band, mask in zip(bands, masks, strict=False)
+        band if top > 255 else np.rint(band * (255 / top))
+        for band, mask in zip(bands, masks, strict=True)
+        for top in [mask // (mask & -mask)]
     ]
     rows = (numbers % 2**bits).astype(f"<u{bits // 8}")
     rows = rows if is_top_down else rows[::-1]
@@ -1185,6 +1234,38 @@ def test_encode_reports_what_is_left_out(
         writer.write(np.ones((8, 8), bool), photometric=4, subfiletype=4, metadata=None)
     assert main(["encode", str(tmp_path / "a.tif")]) == 0
     assert "a transparency mask was dropped: 1 image" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["encode", "convert"])
+def test_scaled_masks_are_reported(
+    tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.png").write_bytes(_few_bits(4))
+    (tmp_path / "b.pbm").write_bytes(b"P4 2 1 \x80")
+    sources = [str(tmp_path / name) for name in ("a.png", "b.pbm")]
+    outs = [[str(tmp_path / name)] for name in ("out", "labels")]
+    outs = [["-o", *out] for out in outs] if command == "encode" else outs
+    assert main([command, *sources, *outs[0]]) == 0
+    said = capsys.readouterr().err
+    for bits in (1, 4):
+        assert f"{bits}-bit samples were scaled to 0 ... 255; --labels keeps numbers" in said
+    labels = ["--labels"] if command == "encode" else ["--labels", "*"]
+    assert main([command, *sources, *outs[1], *labels]) == 0
+    assert "scaled" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("description", [None, "acquired"])
+def test_stacks_of_metamorph_are_refused(description: str | None) -> None:
+    """Their planes follow the first page's strip; the items of a tag are their number."""
+    planes = (np.arange(3 * 20 * 24) % 65536).astype(np.uint16).reshape(3, 20, 24)
+    times = [1, 1, 2450000, 1, 2450000, 1] * 3
+    tags = [(33628, 4, 4, [0] * 4, True), (33629, 4, len(times), times, True)]
+    data = bytearray(tiff(planes[0], description=description, extratags=tags))
+    for tag, kind, count in ((33628, 4, 1), (33629, 5, 3)):
+        at = data.index(struct.pack("<HH", tag, 4))
+        data[at + 2 : at + 8] = struct.pack("<HI", kind, count)
+    with pytest.raises(ImageError, match="several images in one file"):
+        read_picture(bytes(data) + planes[1:].tobytes())
 
 
 @pytest.mark.parametrize("options", [{"rowsperstrip": 8}, {"tile": (16, 16)}])
@@ -1360,6 +1441,35 @@ def test_netpbm_light_has_samples() -> None:
 )
 def test_netpbm_comments(head: bytes) -> None:
     assert read_picture(head + b"\3\4").pixels.tolist() == [[3, 4]]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"P1 3 2\n# c 1\n101010\n",
+        b"P1 3 2 # c\n101\n010\n",
+        b"P1\n3 # w\n2\n1 0 1 # c 1\n 0 1 0\n",
+        b"P4 3 2\n\xa0\x40\n\n\n",
+        b"P5 1 1 255\n\7\n\n",
+        b"P5 1 1 255\n\n\r\n",
+        b"P6 1 1 255\n\1\2\3\n\n\n",
+    ],
+)
+def test_netpbm_as_pillow_reads_it(data: bytes) -> None:
+    """Comments among digits, and line feeds that would be the pixels of a small image."""
+    with PIL.Image.open(io.BytesIO(data)) as image:
+        right = np.asarray(image.convert("L") if image.mode == "1" else image)
+    np.testing.assert_array_equal(read_picture(data).pixels, right)
+    with pytest.raises(ImageError, match="several images"):
+        read_picture(data.rstrip(b"\n") + data)
+
+
+def test_masks_of_bmp_that_are_lost_are_refused() -> None:
+    head = struct.pack("<IiiHHIIiiII", 56, 1, 1, 1, 32, 3, 4, 0, 0, 0, 0)
+    head += struct.pack("<4I", 0x3FF00000, 0xFFC00, 0x3FF, 0xC0000000)
+    data = b"BM" + struct.pack("<IHHI", 18 + len(head), 0, 0, 14 + len(head)) + head + bytes(4)
+    with pytest.raises(ImageError, match="masks of different sizes above 8 bits"):
+        read_picture(data)
 
 
 def test_bmp_palette() -> None:

@@ -55,6 +55,18 @@ def test_layout() -> None:
     np.testing.assert_array_equal(l3dali.decode(l3dali.transcode(data, layout="HWC")), array)
 
 
+@pytest.mark.parametrize("count", [1, 2, 5, 13])
+def test_any_number_of_channels_may_be_first(count: int) -> None:
+    array = samples(count, 40, 50)
+    with pytest.raises(ImageError, match=rf"looks like {count} channels first.*--layout"):
+        l3dali.transcode(npy(array))
+    decoded = l3dali.decode(l3dali.transcode(npy(array), layout="CHW"))
+    np.testing.assert_array_equal(decoded, np.squeeze(np.moveaxis(array, 0, 2)))
+    for last in (samples(40, 50, count), samples(count, 24, 20), samples(60, 40, 50)):
+        decoded = l3dali.decode(l3dali.transcode(npy(last)))
+        np.testing.assert_array_equal(decoded.reshape(last.shape), last)
+
+
 @pytest.mark.parametrize(
     ("array", "message"),
     [
@@ -108,8 +120,8 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*compare, "--layout", "CHW"]) == 2
 
 
-def test_arrays_of_a_data_set(tmp_path: Path) -> None:
-    """Images become L3; other arrays, such as embeddings, stay as they are."""
+def test_arrays_of_a_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Images become L3; other arrays stay as they are. The command says why floats do."""
     pytest.importorskip("fsspec")
     source, target = tmp_path / "in", tmp_path / "out"
     source.mkdir()
@@ -126,6 +138,9 @@ def test_arrays_of_a_data_set(tmp_path: Path) -> None:
             member.size = len(data)
             shard.addfile(member, io.BytesIO(data))
     assert main(["convert", str(source), str(target)]) == 0
+    said = capsys.readouterr().err
+    assert "samples of type float64 are not supported; L3 holds uint8" in said
+    assert "as millimetres, take less than half); such arrays were copied: 2 images" in said
     np.testing.assert_array_equal(l3dali.imread(target / "a.l3"), image)
     for name in ("b.npy", "c.npy"):
         assert (target / name).read_bytes() == members[name]

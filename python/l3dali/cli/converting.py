@@ -222,6 +222,7 @@ def _remarks(summary: Summary, work: Work, options: Options) -> list[str]:
     lines += [f"{what}: {count}" for what, count in counts.items() if count]
     if total.expanded:
         lines.append(f"palette images that became colours: {total.expanded}; --labels {others}")
+    lines += [f"{text}: {counted(n, 'image')}" for text, n in sorted(summary.remarks.items())]
     image = "image" if to_l3 else "L3 file"
     if not summary.stored and not summary.failures:
         read = f"; supported: {' '.join(sorted(READ_SUFFIXES))}, and in {READ_SHARDS}" * to_l3

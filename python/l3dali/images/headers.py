@@ -180,7 +180,7 @@ def _read_bmp(data: bytes) -> Header:
     (header_bytes,) = struct.unpack_from("<I", data, 14)
     layout = "<2H2xH" if header_bytes == 12 else "<2i2xH"  # OS/2's, and all others
     width, height, bits = struct.unpack_from(layout, data, 18)
-    return _header("bmp", width, abs(height), 3 if bits in (1, 4, 8, 24) else 4)
+    return _header("bmp", width, abs(height), 3 if bits in (1, 4, 8, 24) else 6)
 
 
 def _read_netpbm(data: bytes) -> Header:
@@ -274,6 +274,7 @@ class JpegXlHeader(NamedTuple):
     height: int
     sample_bytes: int = 3  # of a pixel, at most; gray is a later field
     xyb: bool = True  # colours of lossy coding
+    bits: float = 8  # of a sample of colours
 
 
 def read_jpegxl_header(data: bytes) -> JpegXlHeader:
@@ -304,7 +305,7 @@ def read_jpegxl_header(data: bytes) -> JpegXlHeader:
             "premultiplied and has at most the bits of the colours"
         )
     sample_bytes = (3 + extra_channels) * (2 if depth > 8 else 1)
-    return JpegXlHeader(width, height, sample_bytes, bool(bits.take(1)))
+    return JpegXlHeader(width, height, sample_bytes, bool(bits.take(1)), depth)
 
 
 def _read_jpegxl(data: bytes) -> Header:

@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from l3dali.arguments import SAMPLE_SCALARS, as_hwc, has_channels_first, unsupported_samples
+from l3dali.arguments import (
+    SAMPLE_SCALARS,
+    as_hwc,
+    ask_for_layout,
+    has_channels_first,
+    unsupported_samples,
+)
 from l3dali.images.headers import Header, ImageError
 from l3dali.images.picture import Picture
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from l3dali.arguments import Layout
 
 
@@ -22,10 +30,7 @@ def read_npy_header(data: bytes) -> Header:
         ImageError: the array is no image: another dtype, or not two or three axes.
         ValueError: the file is damaged.
     """
-    file = io.BytesIO(data)
-    is_first = np.lib.format.read_magic(file) == (1, 0)
-    read = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file)
+    shape, dtype = _shape_and_type(data)
     if dtype.type not in SAMPLE_SCALARS:
         raise ImageError(unsupported_samples(dtype))
     if len(shape) not in (2, 3):
@@ -37,15 +42,30 @@ def read_npy_header(data: bytes) -> Header:
     return Header("npy", width, height, raw, 3 * raw, max(1, -(-channels // 4)))
 
 
+def _shape_and_type(data: bytes) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    file = io.BytesIO(data)
+    is_first = np.lib.format.read_magic(file) == (1, 0)
+    read = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    return shape, dtype
+
+
 def is_image_array(head: bytes) -> bool:
-    """Whether the array is an image; True if the header is not complete in `head`."""
+    """Whether numbers have the axes of an image; True if the header is not complete in `head`."""
     try:
-        read_npy_header(head)
-    except ImageError:
-        return False
+        shape, dtype = _shape_and_type(head)
     except ValueError:
         return True
-    return True
+    return len(shape) in (2, 3) and dtype.kind in "biuf"
+
+
+def unsupported_array(data: bytes) -> str:
+    """Why L3 cannot hold the samples of a .npy file that is whole; "" if it can."""
+    try:
+        _, dtype = _shape_and_type(data)
+    except ValueError:
+        return ""
+    return "" if dtype.type in SAMPLE_SCALARS else unsupported_samples(dtype)
 
 
 def read_npy(data: bytes, layout: Layout | None) -> Picture:
@@ -56,8 +76,9 @@ def read_npy(data: bytes, layout: Layout | None) -> Picture:
         ValueError: the file is damaged.
     """
     array = np.load(io.BytesIO(data), allow_pickle=False)
+    if layout is None and array.ndim == 3 and has_channels_first(array.shape):
+        raise ImageError(f"{ask_for_layout(array.shape)}; in the command: --layout")
     try:
         return Picture(as_hwc(array, layout))
     except (TypeError, ValueError) as error:
-        option = "; in the command: --layout" if "layout=" in str(error) else ""
-        raise ImageError(f"{error}{option}") from None
+        raise ImageError(str(error)) from None

@@ -36,6 +36,7 @@ from l3dali.images.headers import (
     jpeg_frame,
     open_tiff,
     read_header,
+    read_jpegxl_header,
 )
 from l3dali.images.npy import read_npy
 from l3dali.images.picture import NO_RESOLUTION, PNG_XMP, TIFF_XMP, Palette, Picture
@@ -195,8 +196,7 @@ def _read_png(data: bytes, palette: Palette) -> Picture:
         expanded=is_palette and palette == "rgb",
     )
     if not is_palette:
-        bits = chunks[b"IHDR"][8]
-        return _with_numbers(picture, bits) if palette == "index" and bits < 8 else picture
+        return _of_few_bits(picture, chunks[b"IHDR"][8], palette)
     if palette == "rgb":
         return picture
     # Pillow fails for other chunks that libpng ignores.
@@ -248,13 +248,31 @@ def _png_parts(data: bytes) -> Iterator[tuple[bytes, int, int]]:
         raise ImageError(ENDS_TOO_EARLY)
 
 
-def _with_numbers(picture: Picture, bits: int, bands: Sequence[int] = (0,)) -> Picture:
-    """Undoes the scaling of some bands from so many bits to 0 ... 255."""
+def _of_few_bits(
+    picture: Picture, bits: float, palette: Palette, bands: Sequence[int] = (0,)
+) -> Picture:
+    """A picture that was scaled, if from 1, 2 or 4 bits; for "index" `bands` get their numbers."""
+    if bits not in (1, 2, 4):
+        return picture
+    if palette != "index":
+        text = f"{bits}-bit samples were scaled to 0 ... 255; --labels keeps numbers of classes"
+        return replace(picture, remarks=(*picture.remarks, text))
     pixels = np.require(picture.pixels, requirements="W")
     for band in bands:  # Alpha stays.
         plane = pixels[:, :, band] if pixels.ndim == 3 else pixels
-        plane //= np.uint8(255 // (2**bits - 1))
+        plane //= _scaled(np.uint8(1), bits)
     return replace(picture, pixels=pixels, unscaled=True)
+
+
+def _scaled(pixels: Image, bits: float) -> Image:
+    """Samples of 1, 2 or 4 bits scaled to 0 ... 255."""
+    return pixels * np.uint8(255 // (2 ** int(bits) - 1)) if bits in (1, 2, 4) else pixels
+
+
+def _colors_of(pixels: Image) -> range:
+    """The bands of an image with up to four channels, without alpha."""
+    channels = math.prod(pixels.shape[2:])
+    return range(channels - (channels in (2, 4)))
 
 
 def _with_extra_samples(picture: Picture, kinds: Sequence[int]) -> Picture:
@@ -295,8 +313,7 @@ def _picture_of(image: PIL.Image.Image, palette: Palette) -> Picture:
             return replace(picture, palette=bytes(image.getpalette("RGBA") or []))
         return replace(picture, pixels=np.array(image.convert("RGB")), expanded=True)
     if image.mode == "1":
-        picture = replace(picture, pixels=np.array(image.convert("L")))
-        return _with_numbers(picture, 1) if palette == "index" else picture
+        return _of_few_bits(replace(picture, pixels=np.array(image.convert("L"))), 1, palette)
     if image.mode not in ("L", "LA", "RGB", "RGBA"):
         raise ImageError(f"{image.mode} images are not supported; convert to RGB or gray")
     return picture
@@ -339,12 +356,15 @@ def _read_bmp_by_masks(data: bytes, bits: int, masks: Sequence[int]) -> Picture:
     pixels = pixels.reshape(abs(height), columns)[:: -1 if height > 0 else 1, :width]
     if not all(masks[:3]):
         raise ImageError("a BMP needs masks of red, green and blue")
-    bands = []
-    for mask in filter(None, masks):
-        lowest = mask & -mask
-        numbers = (pixels & mask) // lowest
-        bands.append(np.rint(numbers * (255 / (mask // lowest))).astype(np.uint8))
-    return Picture(np.stack(bands, axis=-1))
+    lowest = [mask & -mask for mask in masks if mask]
+    bands = [(pixels & mask) // low for mask, low in zip(masks, lowest, strict=False)]
+    tops = [mask // low for mask, low in zip(masks, lowest, strict=False)]
+    if max(tops) <= 255:
+        scaled = [np.rint(band * (255 / top)) for band, top in zip(bands, tops, strict=True)]
+        return Picture(np.stack(scaled, axis=-1).astype(np.uint8))
+    if len(set(tops)) > 1:
+        raise ImageError("a BMP with masks of different sizes above 8 bits is not supported")
+    return Picture(np.stack(bands, axis=-1).astype(np.uint16))
 
 
 def _read_tiff(data: bytes, palette: Palette) -> Picture:
@@ -353,8 +373,8 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
     with open_tiff(data) as page:
         pixels, entries = _tiff_pixels(data, page, palette)
         tags = entries_at(data, page.parent.tiff, page.offset, _READ_TIFF_TAGS)
-        is_few_bits = page.bitspersample in (1, 2, 4) and page.photometric != PHOTOMETRIC.PALETTE
-        is_unscaled = palette == "index" and is_few_bits
+        bits = page.bitspersample if page.photometric != PHOTOMETRIC.PALETTE else 8
+        is_unscaled = palette == "index" and bits in (1, 2, 4)
         metadata = _tiff_metadata(tags, page, keeps_numbers=entries is not None or is_unscaled)
         picture = Picture(
             pixels,
@@ -367,12 +387,10 @@ def _read_tiff(data: bytes, palette: Palette) -> Picture:
             has_alpha=extra_samples(metadata) is None,
             remarks=tuple(_tiff_remarks(data, page)),
         )
-        if not is_unscaled:
-            return picture
         extra = _extra_samples(page)
         kinds = [0] * (page.samplesperpixel - len(extra)) + extra
         bands = [i for i, kind in enumerate(kinds) if kind != _ALPHA]
-        return _with_numbers(picture, page.bitspersample, bands)
+        return _of_few_bits(picture, bits, palette, bands)
 
 
 def _tiff_remarks(data: bytes, page: tifffile.TiffPage) -> Iterator[str]:
@@ -459,8 +477,8 @@ def _tiff_pixels(
     _check_tiff_samples(page)
     if page.compression not in _SIZED_COMPRESSIONS:
         _check_tiff_jpegs(data, page)
-    # tifffile and ImageJ may describe several images in one directory.
-    is_described = page.description and len(page.parent.pages) == 1
+    # tifffile, ImageJ and MetaMorph may describe several images in one directory.
+    is_described = (page.description or page.is_stk) and len(page.parent.pages) == 1
     if is_described and math.prod(page.parent.series[0].shape) > math.prod(page.shape):
         raise ImageError("several images in one file; L3 holds single images")
     if 0 in page.databytecounts:
@@ -488,7 +506,7 @@ def _tiff_pixels(
         raise ImageError(f"signed samples of {page.bitspersample} bits are not supported")
     most = 2**page.bitspersample - 1
     if page.bitspersample in (1, 2, 4):
-        pixels, most = pixels.astype(np.uint8) * np.uint8(255 // most), 255
+        pixels, most = _scaled(pixels.astype(np.uint8), page.bitspersample), 255
     if page.photometric == PHOTOMETRIC.MINISWHITE:
         if pixels.dtype.kind != "u":
             raise ImageError("signed samples and floats in a white-is-zero TIFF are not supported")
@@ -599,17 +617,23 @@ _PAM_TYPES |= {f"{name}_ALPHA" for name in _PAM_TYPES if name}
 def _read_netpbm(data: bytes, palette: Palette) -> Picture:
     import netpbmfile
 
+    if data.startswith(b"P1"):  # netpbmfile misses comments before and between the digits.
+        data = re.sub(rb"#[^\r\n]*", b"", data)
     with netpbmfile.NetpbmFile(io.BytesIO(data)) as file:
         if file.magicnumber == "P7" and file.tupltype not in _PAM_TYPES:
             raise ImageError(f"PAM of tuple type {file.tupltype} is not supported")
         pixels = np.asarray(file.asarray())
-        depth = (file.depth,) if file.depth > 1 else ()
-        if pixels.shape != (file.height, file.width, *depth):
-            raise ImageError("several images in one file; L3 holds single images")
+        shape = (file.height, file.width, *((file.depth,) if file.depth > 1 else ()))
+        if pixels.shape != shape:
+            bits = 1 if file.magicnumber == "P4" else 8 * pixels.itemsize
+            row_bits = file.width * file.depth * bits
+            rest = data[file.dataoffset + file.height * -(-row_bits // 8) :]
+            if pixels.shape[1:] != shape or rest.strip():
+                raise ImageError("several images in one file; L3 holds single images")
+            pixels = pixels[0]  # Line feeds that follow are no image.
         if pixels.dtype == bool:  # In PBM 1 is black.
             pixels = np.where(pixels, np.uint8(0), np.uint8(255))
-            if palette == "index":
-                return _with_numbers(Picture(pixels), 1)
+            return _of_few_bits(Picture(pixels), 1, palette)
         picture = Picture(pixels.astype(pixels.dtype.newbyteorder("=")))
         has_bands = file.depth in (2, 4) and not file.tupltype.endswith("_ALPHA")
         return _with_extra_samples(picture, [0] if has_bands else [])
@@ -618,11 +642,14 @@ def _read_netpbm(data: bytes, palette: Palette) -> Picture:
 def _read_jpegxl(data: bytes, palette: Palette) -> Picture:
     import imagecodecs
 
-    return Picture(imagecodecs.jpegxl_decode(data))
+    bits = read_jpegxl_header(data).bits
+    pixels = _scaled(imagecodecs.jpegxl_decode(data), bits)
+    return _of_few_bits(Picture(pixels), bits, palette, _colors_of(pixels))
 
 
 def _read_jpeg2000(data: bytes, palette: Palette) -> Picture:
     import imagecodecs
+    from PIL import Jpeg2KImagePlugin
 
     start = jpeg2000_start(data)
     if data.rfind(b"\xff\xd9") < data.rfind(b"\xff\x90"):  # the end, and the start of a tile
@@ -649,16 +676,29 @@ def _read_jpeg2000(data: bytes, palette: Palette) -> Picture:
         raise ImageError("premultiplied alpha is not supported")
     if b"pclr" in found and palette == "index":
         raise ImageError("the palette of a JPEG 2000 cannot be kept; use palette rgb")
-    pixels = imagecodecs.jpeg2k_decode(data)
+    (count,) = struct.unpack_from(">H", data, start + 40)
+    depths = list(data[start + 42 : start + 42 + 3 * count : 3])  # less 1; 128 and more are signed
+    if depths in ([7, 0], [7, 7, 7, 0]):  # imagecodecs decodes no alpha of one bit
+        with Jpeg2KImagePlugin.Jpeg2KImageFile(io.BytesIO(data)) as image:
+            pixels = np.array(image)
+        pixels[..., -1] = np.where(pixels[..., -1] > 0, 255, 0)
+    elif len(set(depths)) > 1:
+        raise ImageError("JPEG 2000 with components of different bits is not supported")
+    else:
+        pixels = imagecodecs.jpeg2k_decode(data)
     picture = Picture(pixels, icc=icc, expanded=b"pclr" in found)
+    if not picture.expanded:
+        bits = depths[0] + 1
+        picture = replace(picture, pixels=_scaled(pixels, bits))
+        picture = _of_few_bits(picture, bits, palette, _colors_of(pixels))
     channels = math.prod(pixels.shape[2:])
-    if channels not in (2, 4):
-        return picture
-    colors = 1 if is_gray else channels - 1
-    if sorted(use_of.values()) == [0] * colors + [1]:  # OpenJPEG puts the colours before alpha.
-        return picture
-    kinds = [_ALPHA * (use_of.get(channel) == 1) for channel in range(colors, channels)]
-    return _with_extra_samples(picture, kinds)
+    if channels in (2, 4):
+        colors = 1 if is_gray else channels - 1
+        if sorted(use_of.values()) != [0] * colors + [1]:
+            # OpenJPEG puts the colours before alpha.
+            kinds = [_ALPHA * (use_of.get(channel) == 1) for channel in range(colors, channels)]
+            picture = _with_extra_samples(picture, kinds)
+    return picture
 
 
 # Boxes name colours by a number: 16 RGB, 17 gray, 18 YCbCr, which is decoded to RGB, 0 none (of

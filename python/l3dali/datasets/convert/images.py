@@ -19,7 +19,7 @@ from l3dali.datasets.convert.choosing import SOURCE, UNKNOWN, Seen, group_of
 from l3dali.datasets.convert.storage import new_hash
 from l3dali.images.headers import ImageError, read_header
 from l3dali.images.lossy import lossy_format
-from l3dali.images.npy import is_image_array
+from l3dali.images.npy import is_image_array, unsupported_array
 from l3dali.images.reading import READ_SUFFIXES, read_picture
 from l3dali.images.transcoding import decoded_picture, encode_picture
 from l3dali.images.writing import WRITERS, floats_of, write_picture
@@ -136,6 +136,7 @@ class Outcome:
     labels: str = ""  # the kind of a label map, as `gray of 16 bits`
     failure: str = ""  # why there is no result
     transient: str = ""  # what another run may have: "memory", or a missing "package"
+    remarks: tuple[str, ...] = ()  # as `Picture.remarks`; why an array stays as it is
 
     @property
     def failed(self) -> bool:
@@ -220,7 +221,10 @@ def convert_image(
     if not may_be_image(blob.name, blob.data, options):
         return None
     name, size = _format_name(blob), len(blob.data)
+    if name == "npy" and (reason := unsupported_array(blob.data)):
+        return Outcome(name, size, SOURCE, remarks=(f"{reason}; such arrays were copied",))
     stored_as = UNKNOWN
+    remarks: tuple[str, ...] = ()
     try:
         stored_as = choose_format(blob, options)
         labels = bool(options.labels_of(*blob.names))
@@ -230,7 +234,7 @@ def convert_image(
             return Outcome(name, size, stored_as)
         if options.to == "l3":
             picture = look()
-            pixels, expanded = picture.pixels, picture.expanded
+            pixels, expanded, remarks = picture.pixels, picture.expanded, picture.remarks
             data = _from_picture(blob, picture, stored_as, options, threads, labels=labels)
             suffix, substituted = "l3", False
             kind = _kind_of(picture) if labels else ""
@@ -252,6 +256,7 @@ def convert_image(
         substituted,
         suffix,
         kind,
+        remarks=remarks,
     )
 
 

@@ -73,6 +73,7 @@ class Totals:
     stored: Counter[str] = field(default_factory=Counter)  # images by format
     labels: Counter[str] = field(default_factory=Counter)  # images by the `--labels` that name them
     label_kinds: Counter[str] = field(default_factory=Counter)  # label maps by kind
+    remarks: Counter[str] = field(default_factory=Counter)  # images by `Outcome.remarks`
 
     def add(self, blob: Blob, outcome: Outcome, options: Options) -> None:
         """Counts one image."""
@@ -83,6 +84,7 @@ class Totals:
             self.failures.append((shortened(blob.place), shortened(outcome.failure)))
             return
         self.stored[outcome.stored_as] += 1
+        self.remarks.update(outcome.remarks)
         if outcome.labels:
             self.label_kinds[outcome.labels] += 1
         result_bytes = len(blob.data if outcome.data is None else outcome.data)

@@ -34,6 +34,7 @@ class Summary:
     unindexed: int = 0  # WebDataset shards without an index for DALI
     labels: Counter[str] = field(default_factory=Counter)  # images by the `--labels` that name them
     label_kinds: Counter[str] = field(default_factory=Counter)  # label maps by kind
+    remarks: Counter[str] = field(default_factory=Counter)  # images by `Picture.remarks`
     stored: Counter[str] = field(default_factory=Counter)  # images by format
     failures: list[Failure] = field(default_factory=list)  # images and files that failed
     seconds: float = 0.0  # of this run
@@ -131,6 +132,7 @@ def summarize(new: Iterable[Row], kept: Iterable[Row], seconds: float) -> Summar
             summary.unindexed += is_tar and row.index is None
             summary.stored.update(row.stored)
             summary.label_kinds.update(row.label_kinds)
+            summary.remarks.update(row.remarks)
             for name, one in row.formats.items():
                 summary.formats.setdefault(name, FormatTotals()).add(one)
     return summary

@@ -216,7 +216,8 @@ class _Writer:
         info, name = member.info, member.info.name
         place, source = posixpath.normpath(new_name), posixpath.normpath(name)
         key, suffix = split_name(new_name)
-        is_indexed = suffix != "" and info.isfile() and not _is_between(info)
+        is_plain = info.isfile() and not info.issparse()  # DALI reads no holes.
+        is_indexed = suffix != "" and is_plain and not _is_between(info)
         if place in self._places and not info.isdir():
             raise TarError(f"{self._places[place]} and {source} would both be {place}: rename one")
         self._places[place] = source
