@@ -89,7 +89,9 @@ Status EncodeJpeg(const JpegImage& image, uint64_t jpeg_bytes, Bytes restore_dat
 
   const uint64_t tiles = info.tile_count();
   std::vector<JpegTileSymbols> symbols(tiles);
-  const uint64_t tasks = std::min<uint64_t>(tiles, 16);
+  constexpr unsigned kMostTasks = 16;  // each has counts of its own
+  const uint64_t tasks = std::min<uint64_t>(
+      tiles, options.threads == 0 ? kMostTasks : std::min(options.threads, kMostTasks));
   std::vector<JpegCounts> counts_of(tasks);
   std::vector<uint8_t> is_sound(tiles);
   ParallelFor(tasks, options.threads, [&](uint64_t task) {

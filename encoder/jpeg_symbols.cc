@@ -19,11 +19,39 @@ bool IsLastContext(uint32_t context) {
 struct CodedSymbol {
   uint32_t token, raw, raw_bits;
 };
-CodedSymbol CodeSymbol(const JpegSymbol& symbol) {
+inline CodedSymbol CodeSymbol(const JpegSymbol& symbol) {
+  if (symbol.number < kJpegLastDirect) return {symbol.number, 0, 0};
   const bool is_last = IsLastContext(symbol.context);
   const uint32_t token = is_last ? JpegLastTokenOf(symbol.number) : RansTokenOf(symbol.number);
   const RansToken parts = is_last ? GetJpegLastToken(token) : GetRansToken(token);
   return {token, symbol.number - parts.base, parts.raw_bits};
+}
+
+// The inverse of kJpegNaturalOrder.
+struct ZigzagNumbers {
+  uint8_t of[kJpegBlockSamples];
+};
+constexpr ZigzagNumbers MakeZigzagNumbers() {
+  ZigzagNumbers numbers{};
+  for (uint32_t k = 0; k < kJpegBlockSamples; ++k) {
+    numbers.of[kJpegNaturalOrder[k]] = static_cast<uint8_t>(k);
+  }
+  return numbers;
+}
+constexpr ZigzagNumbers kZigzag = MakeZigzagNumbers();
+
+// The highest number in zigzag order of a coefficient that is not 0; 0 if none but DC is.
+uint32_t LastOf(const int16_t* block) {
+  uint32_t last = 0;
+  for (uint32_t half = 0; half < kJpegBlockSamples; half += 4) {
+    uint64_t four;
+    std::memcpy(&four, block + half, sizeof(four));
+    if (four == 0) continue;
+    // In a row, numbers rise.
+    const uint32_t place = half + (63 - static_cast<uint32_t>(__builtin_clzll(four))) / 16;
+    last = std::max<uint32_t>(last, kZigzag.of[place]);
+  }
+  return last;
 }
 
 // Finds the symbols of one tile.
@@ -58,22 +86,21 @@ class SymbolFinder {
   // Validates the coefficients of a component, and finds the last one of each block.
   bool FindLast(uint32_t c) {
     const uint16_t* quantizers = jpeg_.quantizers[c];
-    uint32_t limits[kJpegBlockSamples];
+    int16_t limits[kJpegBlockSamples];
     for (uint32_t i = 0; i < kJpegBlockSamples; ++i) {
-      limits[i] = static_cast<uint32_t>(kMaxJpegProduct) / quantizers[i];
+      limits[i] = static_cast<int16_t>(kMaxJpegProduct / quantizers[i]);
     }
-    limits[0] = std::min<uint32_t>(limits[0], kMaxJpegDc);
+    limits[0] = std::min(limits[0], static_cast<int16_t>(kMaxJpegDc));
     for (uint32_t y = 0; y < blocks_[c].height; ++y) {
       for (uint32_t x = 0; x < blocks_[c].width; ++x) {
         const int16_t* block = Block(c, x, y);
-        uint32_t over = 0;
+        int16_t over = 0;  // negative if one is
         for (uint32_t i = 0; i < kJpegBlockSamples; ++i) {
-          over |= static_cast<uint32_t>(std::abs(int32_t{block[i]})) > limits[i] ? 1 : 0;
+          over = static_cast<int16_t>(over | (block[i] > limits[i] ? -1 : 0) |
+                                      (block[i] < -limits[i] ? -1 : 0));
         }
         if (over != 0) return false;
-        uint32_t k = kJpegBlockSamples - 1;
-        while (k > 0 && block[kJpegNaturalOrder[k]] == 0) --k;
-        last_[c][y * blocks_[c].width + x] = static_cast<uint8_t>(k);
+        last_[c][y * blocks_[c].width + x] = static_cast<uint8_t>(LastOf(block));
       }
     }
     return true;
@@ -244,12 +271,18 @@ bool FindJpegSymbols(const ImageInfo& info, const JpegInfo& jpeg,
 
 void AppendJpegPayload(const JpegTileSymbols& tile, const JpegModel& model,
                        std::vector<uint8_t>* out) {
-  uint16_t begin[kMaxRansTables][kRansTokens];
+  struct Slots {
+    uint64_t inverse;  // of the frequency, times 2^32
+    uint32_t frequency;
+    uint32_t begin;
+  };
+  Slots slots[kMaxRansTables][kRansTokens];
   for (uint32_t t = 0; t < model.table_count; ++t) {
     uint32_t sum = 0;
     for (uint32_t token = 0; token < kRansTokens; ++token) {
-      begin[t][token] = static_cast<uint16_t>(sum);
-      sum += model.frequency[t][token];
+      const uint32_t frequency = model.frequency[t][token];
+      slots[t][token] = {frequency == 0 ? 0 : (uint64_t{1} << 32) / frequency, frequency, sum};
+      sum += frequency;
     }
   }
   uint8_t table_of[kJpegContexts];
@@ -279,11 +312,17 @@ void AppendJpegPayload(const JpegTileSymbols& tile, const JpegModel& model,
       s = s << coded[lane].raw_bits | coded[lane].raw;
     }
     for (uint32_t lane = lanes; lane-- > 0;) {
-      const uint32_t table = table_of[next[lane].context];
-      const uint32_t frequency = model.frequency[table][coded[lane].token];
+      const Slots& of = slots[table_of[next[lane].context]][coded[lane].token];
       uint32_t& s = state[lane];
-      take_words(&s, uint64_t{frequency} << (32 - kRansScaleBits));
-      s = (s / frequency << kRansScaleBits) + s % frequency + begin[table][coded[lane].token];
+      take_words(&s, uint64_t{of.frequency} << (32 - kRansScaleBits));
+      // s / frequency, or 1 less
+      uint32_t quotient = static_cast<uint32_t>(s * of.inverse >> 32);
+      uint32_t rest = s - quotient * of.frequency;
+      if (rest >= of.frequency) {
+        ++quotient;
+        rest -= of.frequency;
+      }
+      s = (quotient << kRansScaleBits) + rest + of.begin;
     }
   }
 
