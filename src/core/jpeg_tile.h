@@ -63,6 +63,7 @@ L3_HOST_DEVICE inline uint32_t JpegLaneCount(const JpegInfo& jpeg, const JpegBlo
 L3_HOST_DEVICE inline Status ParseJpegBody(const ImageInfo& info, const JpegInfo& jpeg,
                                            uint32_t tile, const uint8_t* payload, uint32_t size,
                                            JpegBody* body) {
+  *body = JpegBody{};
   const uint32_t coding = ReadOnce(payload[4]);
   const uint32_t transform = ReadOnce(payload[5]);
   if (coding > kJpegTileCoding ||

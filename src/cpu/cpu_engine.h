@@ -51,6 +51,7 @@ const EngineFunctions* FindEngine(CpuEngine engine);
 DecodeTilesFunction DecodeTilesAvx2, DecodeTilesAvx512, DecodeTilesNeon;
 DecodeModelTilesFunction DecodeModelTilesAvx2, DecodeModelTilesAvx512, DecodeModelTilesNeon;
 PayloadCheckFunction PayloadCheckAvx2, PayloadCheckNeon;
+DecodeJpegTilesFunction DecodeJpegTilesAvx2, DecodeJpegTilesAvx512, DecodeJpegTilesNeon;
 StoreRectFunction StoreRectAvx2, StoreRectNeon;
 StoreGroupsFunction StoreGroupsAvx2, StoreGroupsNeon;
 

@@ -7,6 +7,7 @@
 
 #include <arm_neon.h>
 
+#include "cpu/jpeg_tiles.h"
 #include "cpu/rans_lockstep.h"
 
 namespace l3 {
@@ -195,6 +196,8 @@ L3_OP uint32_t Spread(uint32_t lanes, const uint8_t* words, Vector* word) {
 }
 
 #include "cpu/rans_lockstep.inc"
+// Behind what it builds on.
+#include "cpu/jpeg_lockstep.inc"
 
 #undef L3_OP
 #undef L3_RANS_TARGET
@@ -203,6 +206,11 @@ L3_OP uint32_t Spread(uint32_t lanes, const uint8_t* words, Vector* word) {
 
 void DecodeModelTilesNeon(const RansImage& image, RansTileJob* jobs, uint32_t count) {
   DecodeModelTiles(image, jobs, count);
+}
+
+void DecodeJpegTilesNeon(const JpegTileImage& image, JpegGroupFunction* take, uint32_t block_bytes,
+                         JpegTileJob* jobs, uint32_t count) {
+  DecodeJpegTiles(image, take, block_bytes, jobs, count, PayloadCheckNeon);
 }
 
 }  // namespace l3

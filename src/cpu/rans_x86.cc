@@ -4,6 +4,7 @@
 
 #if defined(__x86_64__)
 
+#include "cpu/jpeg_tiles.h"
 #include "cpu/rans_lockstep.h"
 #include "cpu/x86_lanes.h"
 
@@ -193,6 +194,8 @@ L3_OP uint32_t Spread(uint32_t lanes, const uint8_t* words, Vector* word) {
 }
 
 #include "cpu/rans_lockstep.inc"
+// Behind what it builds on.
+#include "cpu/jpeg_lockstep.inc"
 
 #undef L3_OP
 #undef L3_RANS_TARGET
@@ -432,6 +435,8 @@ L3_OP uint32_t KeepStates(uint32_t active, const State* next, const uint8_t* wor
 }
 
 #include "cpu/rans_lockstep.inc"
+// Behind what it builds on.
+#include "cpu/jpeg_lockstep.inc"
 
 #undef L3_OWN_STATES
 #undef L3_OP
@@ -446,6 +451,16 @@ void DecodeModelTilesAvx2(const RansImage& image, RansTileJob* jobs, uint32_t co
 
 void DecodeModelTilesAvx512(const RansImage& image, RansTileJob* jobs, uint32_t count) {
   avx512::DecodeModelTiles(image, jobs, count);
+}
+
+void DecodeJpegTilesAvx2(const JpegTileImage& image, JpegGroupFunction* take, uint32_t block_bytes,
+                         JpegTileJob* jobs, uint32_t count) {
+  avx2::DecodeJpegTiles(image, take, block_bytes, jobs, count, PayloadCheckAvx2);
+}
+
+void DecodeJpegTilesAvx512(const JpegTileImage& image, JpegGroupFunction* take,
+                           uint32_t block_bytes, JpegTileJob* jobs, uint32_t count) {
+  avx512::DecodeJpegTiles(image, take, block_bytes, jobs, count, PayloadCheckAvx2);
 }
 
 }  // namespace l3
