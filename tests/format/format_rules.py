@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import pairwise
 
-_SECTION = re.compile(r"^#{2,3} (?:(\d+(?:\.\d+)?)\.? |Appendix (A))", re.MULTILINE)
-_NORMATIVE = re.compile(r"[2-6](\.\d)?|A")
+_SECTION = re.compile(r"^#{2,3} (?:(\d+(?:\.\d+)?)\.? |Appendix ([AB]))", re.MULTILINE)
+_NORMATIVE = re.compile(r"[2-6](\.\d)?|[AB]")
 _HEADING = re.compile(r"^#.*\n", re.MULTILINE)
 _ITEM = re.compile(r"^ {0,3}(?:\d+\.|\*) ", re.MULTILINE)
 _VALIDITY = re.compile(r"\*\*V\*\* `(k\w+)`: ")
@@ -94,8 +94,6 @@ INTERFACES = NoFile("is said by interfaces, of no stream")
 LEADS = NoFile("leads over to the rules behind it")
 PEOPLE = NoFile("is for people and writers; no decoder checks it")
 EXPLAINS = NoFile("follows from other rules")
-# Until there are golden files of version 2.
-PIXELS = NoFile("tests compare the pixels of jpeg tiles with libjpeg-turbo's")
 
 # By section: a part of a rule's text that no other rule there has, and patterns of the names of
 # files that show it. A rule of validity needs an invalid file of its status.
@@ -113,7 +111,7 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "`kOk`": "stored",
         "`kTruncated`": "kTruncated__empty_file",
         "`kBadMagic`": "kBadMagic__text_mode_transfer",
-        "`kUnsupportedVersion`": "kUnsupportedVersion__2",
+        "`kUnsupportedVersion`": "kUnsupportedVersion__3",
         "`kUnsupportedFeature`": "kUnsupportedFeature__required_chunk",
         "`kCorruptHeader`": "kCorruptHeader__channels_0",
         "`kCorruptTile`": "kCorruptTile__layout_4",
@@ -124,7 +122,7 @@ FILES: dict[str, dict[str, str | NoFile]] = {
     },
     "3": {
         "| signature |": "stored kBadMagic__*",
-        "`version` | 1 |": "stored kUnsupportedVersion__*",
+        "`version` | 1;": "stored jpeg_* kUnsupportedVersion__*",
         "`channels` |": "stored channels_* groups_4096_channels kCorruptHeader__channels_*",
         "`sample_type` | 0 u8": (
             "bits_* int8_* int16_* kCorruptHeader__sample_type_* kCorruptHeader__of_a_file_*"
@@ -146,7 +144,7 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "fewer than 8 bytes": "kTruncated__empty_file kTruncated__ends_in_signature",
         "a byte of the signature differs": "kBadMagic__*",
         "fewer than 32 bytes": "kTruncated__ends_in_header",
-        "`version` is not 1": "kUnsupportedVersion__*",
+        "`version` is neither 1": "kUnsupportedVersion__*",
         "`header_crc` differs": (
             "kChecksumMismatch__header_crc kChecksumMismatch__before_header_fields"
         ),
@@ -198,18 +196,26 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "not an ASCII letter, digit or space": "kCorruptHeader__chunk_type_*",
         "a padding byte that is not zero": "kCorruptHeader__chunk_padding_not_zero",
         "a chunk of the table above that occurs twice": (
-            "kCorruptHeader__chunk_*_twice kCorruptHeader__groups_twice "
+            "kCorruptHeader__chunk_*_twice kCorruptHeader__*s_twice kCorruptHeader__jpeg_twice "
             "kCorruptHeader__first_bad_chunk_decides"
         ),
         "an unknown required chunk": "kUnsupportedFeature__required_chunk",
-        "a `GRPS`, `VTAB`, `RANS` or `MTCH` that breaks": (
+        "a `GRPS`, `VTAB`, `RANS`, `MTCH` or `JPEG` that breaks": (
             "kCorruptHeader__groups_of_4_channels kCorruptHeader__groups_channel_* "
             "kCorruptHeader__value_table_* kCorruptHeader__rans_* kCorruptHeader__match_*"
         ),
         "the models of rans and match tiles have more": (
             "kCorruptHeader__match_33_tables_* match_31_tables_beside_one"
         ),
-        "6. The index (section 5)": "kUnsupportedFeature__before_later_chunks_and_index",
+        "6. In a file of version 2": LEADS,
+        "no `JPEG` chunk": "kCorruptHeader__version_2_without_jpeg",
+        "a `JPEG` chunk beside a": "kCorruptHeader__jpeg_beside_*",
+        "| `JPEG` | yes |": "jpeg_* kUnsupportedFeature__jpeg_in_version_1",
+        "| `jrst` | no |": "jpeg_rest_and_exif kCorruptHeader__jrst_twice",
+        "In a file of version 1 `JPEG` and": (
+            "version_1_with_two_jrst kUnsupportedFeature__jpeg_in_version_1"
+        ),
+        "7. The index (section 5)": "kUnsupportedFeature__before_later_chunks_and_index",
         "is coded in **channel groups**": "groups groups_mixed_model groups_of_one channels_4",
         "a `GRPS` in an image of up to": "kCorruptHeader__groups_of_4_channels",
         "`length` under 2": "kCorruptHeader__groups_of_one_byte",
@@ -304,6 +310,53 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "a key that reaches": "kCorruptHeader__match_key_256*",
         "does not end exactly with the last gap": "kCorruptHeader__match_ends_*",
     },
+    "4.3": {
+        "With a `JPEG` chunk, all": LEADS,
+        "1. u8 `color`": "jpeg_gray_* jpeg_4* jpeg_rgb_*",
+        "2. u8 `sampling`": "jpeg_444_* jpeg_422_* jpeg_440_* jpeg_420_*",
+        "3. For each component a u8": "jpeg_three_quantizers jpeg_one_quantizers jpeg_4*",
+        "4. The model (section 4.4)": "jpeg_own_model_* jpeg_4*",
+        "**Zigzag order**": LEADS,
+        "0 1 8 16 9 2": "jpeg_three_quantizers",
+        "`channels` is not the": "kCorruptHeader__jpeg_of_1_* kCorruptHeader__jpeg_gray_of_*",
+        "`sample_type` or `shift`": (
+            "kCorruptHeader__jpeg_of_i8 kCorruptHeader__jpeg_of_7_* kCorruptHeader__jpeg_with_*"
+        ),
+        "`tile_height_log2` over 8": "kCorruptHeader__jpeg_tiles_512_*",
+        "`tile_height_log2` of 3": "kCorruptHeader__jpeg_half_rows_in_tiles_of_8",
+        "`color` over 2": "kCorruptHeader__jpeg_color_3",
+        "`sampling` over 3": (
+            "kCorruptHeader__jpeg_sampling_4 kCorruptHeader__jpeg_gray_s* "
+            "kCorruptHeader__jpeg_rgb_*"
+        ),
+        "the number of a table over": "kCorruptHeader__jpeg_quantizers_*",
+        "a quantizer that is 0": "kCorruptHeader__jpeg_quantizer_*",
+        "the data ends too early": "kCorruptHeader__jpeg_ends_after_*",
+    },
+    "4.4": {
+        "The model has up to 32": LEADS,
+        "* of coefficients": LEADS,
+        "* of last numbers": LEADS,
+        "* of DC": LEADS,
+        "A gray image has only": "jpeg_own_model_gray",
+        "1. 5 bits": "jpeg_own_model_*",
+        "2. A row of 16": "jpeg_own_model_*",
+        "3. A row of 17": "jpeg_own_model_*",
+        "4. A row of 12": "jpeg_own_model_*",
+        "5. The frequencies": LEADS,
+        "In a row, places": "jpeg_own_model_*",
+        "The frequencies of a table": "jpeg_own_model_* jpeg_quantizers_of_16_bits",
+        "| step | 0": "jpeg_own_model_*",
+        "Lengths of 0 and 1": "jpeg_own_model_*",
+        "the bits end within": "kCorruptHeader__jpeg_model_ends_early *_jpeg_model_and_a_byte",
+        "a unary number over 31": "kCorruptHeader__jpeg_model_unary_32",
+        "more places are as above": "kCorruptHeader__jpeg_model_17_places_as_above",
+        "a unary number over 3 ": "kCorruptHeader__jpeg_model_way_4",
+        "a number of a table that": "kCorruptHeader__jpeg_model_table_*",
+        "`n` over 40": "kCorruptHeader__jpeg_model_41_frequencies",
+        "a length under 0": "kCorruptHeader__jpeg_model_length_*",
+        "a largest frequency": "kCorruptHeader__jpeg_model_largest_frequency_0",
+    },
     "5": {
         "Tiles are `2^tile_width_log2`": "tile_* size_* rans_tile_256x256",
         "Each tile has a payload for each": "constant size_33x9 groups groups_of_one",
@@ -327,12 +380,12 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "mix(x) =": "stored",
         "is the bijection": EXPLAINS,
         "exceeds 8 every tile must be stored": "tile_*_stored kCorruptTile__large*",
-        "`check` differs": "kChecksumMismatch__tile kChecksumMismatch__before_coding",
-        "`coding` above 4": "kUnsupportedFeature__coding_5 kUnsupportedFeature__transform_2",
-        "the u16 at 6 is not 0": (
-            "kCorruptTile__reserved_not_zero kUnsupportedFeature__before_reserved"
-        ),
-        "`transform` 1 with fewer": "kCorruptTile__subtract_green_*",
+        "`check` differs": "kChecksumMismatch__*tile kChecksumMismatch__before_coding",
+        "`coding` above 4": "kUnsupportedFeature__coding_5 kUnsupportedFeature__jpeg_coding_6",
+        "`transform` above 1": "kUnsupportedFeature__transform_2 kUnsupportedFeature__jpeg_*_2",
+        "a `coding` other than jpeg": "kCorruptTile__jpeg_*_tile",
+        "the u16 at 6 is not 0": ("kCorruptTile__*reserved_* kUnsupportedFeature__before_reserved"),
+        "`transform` 1 with fewer": "kCorruptTile__subtract_green_* kCorruptTile__jpeg_transform_1",
         "a coding other than stored": "kCorruptTile__large*",
         "the body does not end within": "kCorruptTile__*_body_ends_early",
         "a byte after the body is not": "kCorruptTile__*_byte_after_body",
@@ -465,24 +518,62 @@ FILES: dict[str, dict[str, str | NoFile]] = {
             "match_*_colours match_shift match_signed_* match_value_table_*"
         ),
     },
+    "5.6": {
+        "The tile has the quantized": "jpeg_4*",
+        "Component 0 is class 0": "jpeg_444_20x28 jpeg_gray_33x17",
+        "**Body.**": LEADS,
+        "1. u32 `sign_count`": "jpeg_4* jpeg_dc_alone",
+        "2. The predictors of all rows": "jpeg_gray_33x17 jpeg_tiles_*",
+        "3. The signs, 1 bit": "jpeg_4*",
+        "4. For each lane, a u32": "jpeg_gray_8x8 jpeg_420_64x48 jpeg_own_model_gray",
+        "5. Words, u16 each": "jpeg_4*",
+        "**Reading.**": "jpeg_largest_numbers jpeg_own_model_*",
+        "reach past the payload": "kCorruptTile__jpeg_*_pass_payload",
+        "a state under": "kCorruptTile__jpeg_state_under_2_16",
+        "other than `2^16` at the end": "kCorruptTile__jpeg_end_state_2_16_plus_1",
+        "a predictor above 7": "kCorruptTile__jpeg_predictor_8",
+        "a token of a last number over": "kCorruptTile__jpeg_last_token_25",
+        "more signs are taken": "kCorruptTile__jpeg_signs_too_*",
+        "DC over 4095": "kCorruptTile__jpeg_dc_4096 kCorruptTile__jpeg_dc_minus_4096",
+        "a coefficient, DC among them": "kCorruptTile__jpeg_*product_over_32767",
+        "**Last numbers and DC.**": "jpeg_gray_33x17 jpeg_dc_alone",
+        "Let `E[x]` be": LEADS,
+        "up = (2 * E[x]": "jpeg_gray_tall_8x300 jpeg_own_model_*",
+        "and `other` that": "jpeg_420_64x48 jpeg_422_31x33 jpeg_440_33x31",
+        "| 0 | 16 |": "jpeg_gray_33x17",
+        "| 1 | `other >> 3`": "jpeg_4*",
+        "| 2 | `other >> 2`": "jpeg_4*",
+        "DC is predicted as in": "jpeg_tiles_* jpeg_largest_numbers",
+        "(2 * M[x]": "jpeg_tiles_* jpeg_largest_numbers",
+        "**Other coefficients.**": "jpeg_420_64x48 jpeg_own_model_*",
+        "With `m(v, u)` the": LEADS,
+        "s = 2 * (m(v": "jpeg_4*",
+        "The level is 15": "jpeg_4*",
+        "| level | 0": "jpeg_largest_numbers jpeg_own_model_*",
+        "The context is that of class": "jpeg_own_model_*",
+    },
     "5.7": {
         "The pixels of jpeg tiles are": LEADS,
-        "**Samples of a block.**": PIXELS,
-        "p = 8192": PIXELS,
-        "`n` gives the nearest": PIXELS,
-        "**Chroma of a pixel.**": PIXELS,
-        "`cw` is 1 or 2 |": PIXELS,
-        "| half the columns, all rows": PIXELS,
-        "| all columns, half": PIXELS,
-        "| half of both": PIXELS,
-        "So a pixel may need": PIXELS,
-        "**Colour.**": PIXELS,
-        "red = Y": PIXELS,
+        "**Samples of a block.**": "jpeg_gray_8x8 jpeg_saturated_samples",
+        "p = 8192": "jpeg_gray_8x8 jpeg_saturated_samples jpeg_largest_numbers",
+        "`n` gives the nearest": "jpeg_saturated_samples jpeg_largest_numbers",
+        "**Chroma of a pixel.**": LEADS,
+        "`cw` is 1 or 2 |": "jpeg_420_3x5 jpeg_420_4x4 jpeg_422_4x6",
+        "| half the columns, all rows": "jpeg_422_31x33 jpeg_tiles_422_*",
+        "| all columns, half": "jpeg_440_* jpeg_tiles_440_*",
+        "| half of both": "jpeg_420_5x3 jpeg_420_17x9 jpeg_tiles_420_*",
+        "So a pixel may need": EXPLAINS,
+        "**Colour.**": "jpeg_gray_* jpeg_rgb_24x23",
+        "red = Y": "jpeg_4*",
     },
     "6": {
         "`transform` 1 (subtract green)": "subtract_green_*",
         "plane 0 =": "subtract_green_*",
         "so that `red =": "subtract_green_*",
+    },
+    "B": {
+        "The model of images whose": LEADS,
+        "1F 47": "jpeg_4* jpeg_gray_33x17",
     },
     "A": {
         "The models of images without": "*_built_in",

@@ -1,4 +1,4 @@
-"""Writes tests/conformance.json: the files of tests/golden/v1 and tests/invalid, with their rules.
+"""Writes tests/conformance.json: the files of tests/golden and tests/invalid, with their rules.
 
     python tests/format/manifest.py [--check]
 
@@ -38,7 +38,8 @@ def describe(path: Path) -> dict[str, Any]:
 def page() -> str:
     """What the manifest shall be."""
     known = {entry["file"]: entry for entry in json.loads(MANIFEST.read_text())["files"]}
-    paths = [p for folder in ("golden/v1", "invalid") for p in sorted((TESTS / folder).iterdir())]
+    folders = ("golden/v1", "golden/v2", "invalid")
+    paths = [path for folder in folders for path in sorted((TESTS / folder).iterdir())]
     names = [path.relative_to(TESTS).as_posix() for path in paths]
     known |= {n: describe(p) for n, p in zip(names, paths, strict=True) if n not in known}
     entries = [e | {"rules": shown_by(Path(n).stem)} for n, e in known.items() if n in names]

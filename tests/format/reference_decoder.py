@@ -53,7 +53,9 @@ HEADER_OFFSETS = {
 KNOWN_CHUNKS = (
     b"GRPS", b"VTAB", b"RANS", b"MTCH", b"icc ", b"exif", b"plte", b"xmp ", b"keyv",
 )  # fmt: skip
-CONSTANT, STORED, PACKED, RANS, MATCH = range(5)
+KNOWN_CHUNKS_OF_VERSION_2 = (*KNOWN_CHUNKS, b"JPEG", b"jrst")
+DRAFT_OF_VERSION_2 = 130
+CONSTANT, STORED, PACKED, RANS, MATCH, JPEG = range(6)
 LAYOUT_CONSTANT, LAYOUT_ABSOLUTE, LAYOUT_DELTA, LAYOUT_SPARSE = range(4)
 ADDS_W = (0, 3, 4, 7)  # the predictors that use W
 GROUP = np.arange(8)
@@ -64,6 +66,9 @@ LEVELS = 64
 TOKENS = np.arange(40)
 RAW_BITS = np.where(TOKENS < 16, 0, 3 + (TOKENS - 16 >> 1))
 TOKEN_BEGINS = np.where(TOKENS < 16, TOKENS, 2 + (TOKENS - 16 & 1) << RAW_BITS)
+# format.md 5.6, of last numbers
+LAST_RAW_BITS = np.where(TOKENS < 12, 0, 2)
+LAST_BEGINS = np.where(TOKENS < 12, TOKENS, 12 + 4 * (TOKENS - 12))
 
 
 class FormatError(ValueError):
@@ -163,6 +168,35 @@ class MatchModel:
 
 
 @dataclass(frozen=True)
+class JpegModel:
+    """What tables the contexts of jpeg tiles have, and these tables (format.md 4.4)."""
+
+    coefficients: Values  # (classes, 64, 16)
+    last: Values  # (components, 17)
+    dc: Values  # (classes, 12)
+    frequency: Values  # (tables, len(TOKENS))
+
+
+@dataclass(frozen=True)
+class JpegChunk:
+    """What the jpeg tiles of an image share (format.md 4.3)."""
+
+    color: int
+    halves: tuple[int, int]  # 1 if components 1 and 2 have half the rows, half the columns
+    quantizers: Values  # (components, 64), in zigzag order
+    model: JpegModel
+
+    def shifts(self, component: int) -> tuple[int, int]:
+        """How far rows and columns of the image are shifted to give those of a component."""
+        return self.halves if component else (0, 0)
+
+    def blocks(self, component: int, height: int, width: int) -> tuple[int, int]:
+        """The rows and columns of blocks of that many pixels."""
+        shift_y, shift_x = self.shifts(component)
+        return -(-height >> shift_y + 3), -(-width >> shift_x + 3)
+
+
+@dataclass(frozen=True)
 class ParsedImage:
     """A file whose header, chunks and index are valid."""
 
@@ -172,6 +206,7 @@ class ParsedImage:
     value_table: NDArray[np.int64] | None
     rans_model: RansModel
     match_model: MatchModel | None
+    jpeg: JpegChunk | None
     payloads: list[bytes]  # tile after tile, in each group after group
 
 
@@ -179,6 +214,8 @@ def decode(data: bytes) -> tuple[Samples, ParsedImage]:
     """Decodes a file to an array of shape (height, width, channels), or raises FormatError."""
     image = parse(data)
     header = image.header
+    if image.jpeg is not None:
+        return _jpeg_pixels(decode_coefficients(image), header, image.jpeg), image
     samples = np.empty((header.height, header.width, header.channels), header.dtype)
     for number, payload in enumerate(image.payloads):
         tile, place = divmod(number, len(image.groups))
@@ -209,8 +246,9 @@ def parse(data: bytes) -> ParsedImage:
     )
 
     # format.md 4, stage 4
-    chunks, groups, value_table, rans_model, match_model = _parse_chunks(
-        data[HEADER_BYTES:index_begin], header, group_count
+    version = data[HEADER_OFFSETS["version"]]
+    chunks, groups, value_table, rans_model, match_model, jpeg = _parse_chunks(
+        data[HEADER_BYTES:index_begin], header, group_count, version
     )
 
     # format.md 4, stage 5
@@ -218,7 +256,13 @@ def parse(data: bytes) -> ParsedImage:
         tables = len(rans_model.frequency) + len(match_model.frequency)
         _require(tables <= 32, "kCorruptHeader", f"{tables} tables together")
 
-    # format.md 4, stage 6, and 5
+    # format.md 4, stage 6
+    if version == DRAFT_OF_VERSION_2:
+        kinds = {kind for kind, _ in chunks}
+        _require(jpeg is not None, "kCorruptHeader", "version 2 without JPEG")
+        _require(not kinds & {b"VTAB", b"RANS", b"MTCH"}, "kCorruptHeader", "beside JPEG")
+
+    # format.md 4, stage 7, and 5
     ends = np.frombuffer(data[index_begin:index_end], "<u4").astype(np.int64) * 16
     begins = np.concatenate([[0], ends[:-1]])
     sizes = ends - begins
@@ -246,7 +290,7 @@ def parse(data: bytes) -> ParsedImage:
         data[payloads_begin + begin : payloads_begin + end]
         for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
     ]
-    return ParsedImage(header, chunks, groups, value_table, rans_model, match_model, payloads)
+    return ParsedImage(header, chunks, groups, value_table, rans_model, match_model, jpeg, payloads)
 
 
 def parse_header(data: bytes) -> Header:
@@ -256,7 +300,8 @@ def parse_header(data: bytes) -> Header:
     _require(data.startswith(SIGNATURE), "kBadMagic", "the signature differs")
     _require(len(data) >= HEADER_BYTES, "kTruncated", "the file ends within the header")
     version = data[HEADER_OFFSETS["version"]]
-    _require(version == 1, "kUnsupportedVersion", f"version {version}")
+    supported = version in (1, DRAFT_OF_VERSION_2)
+    _require(supported, "kUnsupportedVersion", f"version {version}")
     crc_begin = HEADER_OFFSETS["header_crc"]
     (header_crc,) = struct.unpack_from("<I", data, crc_begin)
     _require(crc32c(data[:crc_begin]) == header_crc, "kChecksumMismatch", "header CRC differs")
@@ -354,14 +399,17 @@ def _parse_groups(data: bytes, header: Header, group_count: int) -> list[list[in
 
 
 def _parse_chunks(
-    area: bytes, header: Header, group_count: int
+    area: bytes, header: Header, group_count: int, version: int
 ) -> tuple[
     list[tuple[bytes, bytes]],
     list[list[int]],
     NDArray[np.int64] | None,
     RansModel,
     MatchModel | None,
+    JpegChunk | None,
 ]:
+    known = KNOWN_CHUNKS if version == 1 else KNOWN_CHUNKS_OF_VERSION_2
+    jpeg = None
     chunks: list[tuple[bytes, bytes]] = []
     groups = [list(range(header.channels))]
     value_table = None
@@ -377,7 +425,7 @@ def _parse_chunks(
         _require(text.isalnum(), "kCorruptHeader", f"chunk type {kind!r}")
         data, padding = area[8 : 8 + length], area[8 + length : 8 + padded]
         _require(not any(padding), "kCorruptHeader", "a chunk's padding is not 0")
-        if kind in KNOWN_CHUNKS:
+        if kind in known:
             seen = any(kind == other for other, _ in chunks)
             _require(not seen, "kCorruptHeader", f"chunk {kind!r} occurs twice")
         else:
@@ -393,9 +441,11 @@ def _parse_chunks(
             rans_model = parse_rans_model(data, positions, header.used_bits)
         if kind == b"MTCH":
             match_model = parse_match_model(data, header.channels, header.used_bits)
+        if kind == b"JPEG" and kind in known:
+            jpeg = parse_jpeg_chunk(data, header)
         chunks.append((kind, data))
         area = area[8 + padded :]
-    return chunks, groups, value_table, rans_model, match_model
+    return chunks, groups, value_table, rans_model, match_model, jpeg
 
 
 def _parse_value_table(data: bytes, header: Header) -> NDArray[np.int64]:
@@ -683,14 +733,16 @@ def built_in_rans_model(channels: int, used_bits: int) -> RansModel:
     )
 
 
-def _read_appendix() -> tuple[bytes, bytes]:
+def _read_appendices() -> tuple[bytes, bytes, bytes]:
     text = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
-    models = text[text.index("## Appendix A") :].split("Where ")[1:]
-    short, long = (re.findall("^    ([0-9A-F ]+)$", model, re.MULTILINE) for model in models)
-    return bytes.fromhex("".join(short)), bytes.fromhex("".join(long))
+    built_in, jpeg = text[text.index("## Appendix A") :].split("## Appendix B")
+    models = [*built_in.split("Where ")[1:], jpeg]
+    lines = [re.findall("^    ([0-9A-F ]+)$", model, re.MULTILINE) for model in models]
+    short, long, of_jpeg = (bytes.fromhex("".join(each)) for each in lines)
+    return short, long, of_jpeg
 
 
-_BUILT_IN = _read_appendix()
+*_BUILT_IN, _BUILT_IN_JPEG = _read_appendices()
 
 
 def rans_roles(channels: int) -> list[int]:
@@ -833,8 +885,8 @@ class _RansStates:
         self.token_of_slot = np.array([TOKENS.repeat(table) for table in frequency])
         self.refills_twice = used_bits > 8
 
-    def read(self, lanes: Values, tables: Values) -> Values:
-        """Takes one folded residual from each of the lanes."""
+    def read(self, lanes: Values, tables: Values, *, are_last_numbers: bool = False) -> Values:
+        """Takes one folded residual, or another number, from each of the lanes."""
         states = self.states[lanes]
         slots = states & 1023
         tokens = self.token_of_slot[tables, slots]
@@ -842,8 +894,11 @@ class _RansStates:
         states += slots - self.starts[tables, tokens]
         if self.refills_twice:
             self._refill(states)
-        bits = RAW_BITS[tokens]
-        folded: Values = TOKEN_BEGINS[tokens] + (states & (1 << bits) - 1)
+        if are_last_numbers:
+            _require(int(tokens.max()) <= 24, "kCorruptTile", "a token of a last number over 24")
+        bits = (LAST_RAW_BITS if are_last_numbers else RAW_BITS)[tokens]
+        begins = (LAST_BEGINS if are_last_numbers else TOKEN_BEGINS)[tokens]
+        folded: Values = begins + (states & (1 << bits) - 1)
         states >>= bits
         self._refill(states)
         self.states[lanes] = states
@@ -996,6 +1051,387 @@ def _read_match(body: _Body, header: Header, model: MatchModel | None, h: int, w
     )
     _require(bool((states == 1 << 16).all()), status, "a lane does not end in 2^16")
     return numbers[..., None] if model.colors is None else model.colors[numbers]
+
+
+# format.md 4.3 and 4.4
+
+
+def _zigzag_key(place: int) -> tuple[int, int]:
+    """Sorts places by diagonals, and those of a diagonal upwards or downwards in turn."""
+    v, u = divmod(place, 8)
+    return v + u, v if (v + u) % 2 else -v
+
+
+ZIGZAG = np.array(sorted(range(64), key=_zigzag_key))
+
+
+def parse_jpeg_chunk(data: bytes, header: Header) -> JpegChunk:
+    """Reads the data of a JPEG chunk."""
+    status = "kCorruptHeader"
+    reader = _ChunkReader(data)
+    color, sampling = reader.byte(), reader.byte()
+    _require(color <= 2, status, f"color {color}")
+    _require(sampling <= (3 if color == 1 else 0), status, f"sampling {sampling}")
+    components = 1 if color == 0 else 3
+    _require(header.channels == components, status, f"{header.channels} channels")
+    of_bytes = (header.sample_type, header.used_bits, header.shift) == (0, 8, 0)
+    _require(of_bytes, status, "samples that are not u8")
+    _require(not header.has_large_tiles, status, "large tiles")
+    halves = (sampling >> 1, sampling & 1)
+    _require(header.tile_height_log2 >= 3 + halves[0], status, "tiles of half a block")
+    tables: list[list[int]] = []
+    quantizers = []
+    for _ in range(components):
+        number = reader.byte()
+        _require(number <= len(tables), status, f"quantizers {number}")
+        if number == len(tables):
+            tables.append([reader.base128(3) for _ in range(64)])
+            is_sound = min(tables[-1]) >= 1 and max(tables[-1]) <= 65535
+            _require(is_sound, status, "a quantizer")
+        quantizers.append(tables[number])
+    if reader.position < len(data):
+        model = parse_jpeg_model(data[reader.position :], components)
+    else:
+        model = parse_jpeg_model(_BUILT_IN_JPEG, 3)
+    return JpegChunk(color, halves, np.array(quantizers), model)
+
+
+class _Bits:
+    """Reads a string of bits."""
+
+    def __init__(self, data: bytes) -> None:
+        self.bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little").tolist()
+        self.position = 0
+
+    def field(self, count: int) -> int:
+        """Takes a field of some bits."""
+        taken = self.bits[self.position : self.position + count]
+        _require(len(taken) == count, "kCorruptHeader", "the bits end within a field")
+        self.position += count
+        return sum(bit << place for place, bit in enumerate(taken))
+
+    def unary(self) -> int:
+        """Takes a unary number."""
+        zeros = 0
+        while self.field(1) == 0:
+            zeros += 1
+            _require(zeros <= 31, "kCorruptHeader", "a unary number over 31")
+        return zeros
+
+
+def parse_jpeg_model(data: bytes, components: int) -> JpegModel:
+    """Reads a model as a JPEG chunk has it."""
+    bits = _Bits(data)
+    table_count = bits.field(5) + 1
+    classes = min(components, 2)
+    coefficients = np.zeros((classes, 64, 16), np.int64)
+    for number in range(classes):
+        above = coefficients[0, 1] if number else None
+        for k in range(1, 64):
+            coefficients[number, k] = above = _read_row(bits, table_count, above, 16)
+    last = np.zeros((components, 17), np.int64)
+    for component in range(components):
+        above = last[component - 1] if component else None
+        last[component] = _read_row(bits, table_count, above, 17)
+    dc = np.zeros((classes, 12), np.int64)
+    for number in range(classes):
+        dc[number] = _read_row(bits, table_count, dc[0] if number else None, 12)
+    frequency = np.zeros((table_count, len(TOKENS)), np.int64)
+    first_length = 9
+    for table in frequency:
+        first_length = _read_frequencies(bits, first_length, table)
+    is_end = len(bits.bits) - bits.position < 8
+    _require(is_end, "kCorruptHeader", "the model does not end in the last byte")
+    return JpegModel(coefficients, last, dc, frequency)
+
+
+def _read_row(bits: _Bits, table_count: int, above: Values | None, count: int) -> Values:
+    status = "kCorruptHeader"
+    row: list[int] = []
+    while len(row) < count:
+        if above is not None:
+            same = bits.unary()
+            _require(same <= count - len(row), status, "too many places as above")
+            row += above[len(row) : len(row) + same].tolist()
+            if len(row) == count:
+                break
+        left = row[-1] if row else 0
+        way = bits.unary()
+        _require(way <= 3, status, f"way {way} to a table")
+        table = bits.field(5) if way == 3 else left + (0, 1, -1)[way]
+        _require(0 <= table < table_count, status, f"table {table}")
+        row.append(table)
+    return np.array(row)
+
+
+def _read_frequencies(bits: _Bits, first_length: int, table: Values) -> int:
+    """Fills the table; returns the length of the first frequency, or that of the table before."""
+    status = "kCorruptHeader"
+    n = bits.field(6)
+    _require(n <= 40, status, f"{n} frequencies")
+    length = first_length
+    for token in range(n):
+        m = bits.unary()
+        length -= m if m < 3 else -(m // 2) if m % 2 else m // 2 + 1
+        _require(0 <= length <= 10, status, f"a length of {length}")
+        if token == 0:
+            first_length = length
+        if length < 2:
+            table[token] = length
+            continue
+        more = min(3, length - 1)
+        table[token] = ((1 << more) + bits.field(more)) << length - 1 - more
+    largest = int(np.argmax(table))
+    table[largest] += 1024 - int(table.sum())
+    _require(int(table[largest]) >= 1, status, "the largest frequency vanishes")
+    return first_length
+
+
+# format.md 5.6
+
+
+def decode_coefficients(image: ParsedImage) -> list[Values]:
+    """The coefficients of each component of a JPEG image, shape (rows, columns of blocks, 64).
+
+    They are in zigzag order, before they are multiplied by the quantizers.
+    """
+    header, jpeg = image.header, image.jpeg
+    assert jpeg is not None
+    components = [
+        np.zeros((*jpeg.blocks(c, header.height, header.width), 64), np.int64)
+        for c in range(len(jpeg.quantizers))
+    ]
+    for tile, payload in enumerate(image.payloads):
+        y, x, h, w = header.tile_area(tile)
+        try:
+            blocks = _decode_jpeg_tile(payload, jpeg, h, w)
+        except FormatError as error:
+            error.tile = tile
+            raise
+        for c, of_tile in enumerate(blocks):
+            shift_y, shift_x = jpeg.shifts(c)
+            top, left = y >> shift_y + 3, x >> shift_x + 3
+            rows, columns = of_tile.shape[:2]
+            components[c][top : top + rows, left : left + columns] = of_tile
+    return components
+
+
+def _decode_jpeg_tile(payload: bytes, jpeg: JpegChunk, h: int, w: int) -> list[Values]:
+    status = "kCorruptTile"
+    check, coding, transform, zero = struct.unpack_from("<IBBH", payload)
+    _require(tile_check(payload) == check, "kChecksumMismatch", "a tile's check differs")
+    _require(coding <= JPEG, "kUnsupportedFeature", f"coding {coding}")
+    _require(transform <= 1, "kUnsupportedFeature", f"transform {transform}")
+    _require(zero == 0, status, "the u16 at 6 is not 0")
+    _require(coding == JPEG, status, f"coding {coding} beside a JPEG chunk")
+    _require(transform == 0, status, "subtract green in a tile that is not packed")
+    body = _Body(payload)
+    shapes = [jpeg.blocks(c, h, w) for c in range(len(jpeg.quantizers))]
+    symbols = _JpegSymbols(body, jpeg.model, shapes)
+    last: list[Values] = []
+    blocks = [np.zeros((*shape, 64), np.int64) for shape in shapes]
+    for shape, of_component in zip(shapes, blocks, strict=True):
+        numbers, of_component[..., 0] = _read_heads(symbols, jpeg, shape, last)
+        last.append(numbers)
+    for number, members in enumerate(([0], range(1, len(shapes)))):
+        order = sorted(
+            (-int(last[c][place]), c, place) for c in members for place in np.ndindex(shapes[c])
+        )
+        coded = [(-minus_last, blocks[c][place]) for minus_last, c, place in order if minus_last]
+        for begin in range(0, len(coded), 32):
+            _read_group(symbols, jpeg.model.coefficients[number], coded[begin : begin + 32])
+    symbols.require_end()
+    for c, of_component in enumerate(blocks):
+        products = np.abs(of_component * jpeg.quantizers[c])
+        _require(int(products.max()) <= 32767, status, "a coefficient is too large")
+    rest = payload[body.position :]
+    _require(len(rest) < 16, status, "the body ends before the last 16 bytes")
+    _require(not any(rest), status, "a byte after the body is not 0")
+    return blocks
+
+
+class _JpegSymbols:
+    """What steps read from the body of a jpeg tile."""
+
+    def __init__(self, body: _Body, model: JpegModel, shapes: list[tuple[int, int]]) -> None:
+        (sign_count,) = struct.unpack_from("<I", body.payload, body.take(4))
+        rows = sum(rows for rows, _ in shapes)
+        self.predictors = body.take_fields(1, rows + rows % 2, 4)[0].tolist()[:rows]
+        self.signs = body.take_fields(1, sign_count, 1)[0]
+        areas = [rows * columns for rows, columns in shapes]
+        lanes = min(32, max(areas[0], sum(areas[1:])))
+        states = np.frombuffer(body.payload, "<u4", lanes, body.take(4 * lanes)).astype(np.int64)
+        _require(int(states.min()) >= 1 << 16, "kCorruptTile", "a state under 2^16")
+        _require(max(self.predictors) <= 7, "kCorruptTile", "a predictor above 7")
+        self.states = _RansStates(body, states, model.frequency, 16)
+
+    def last_numbers(self, tables: Values) -> Values:
+        """Reads a last number on each of the first lanes."""
+        return self.states.read(np.arange(len(tables)), tables, are_last_numbers=True)
+
+    def magnitudes(self, tables: Values) -> Values:
+        """Reads a number that is a magnitude on each of the first lanes."""
+        return self.states.read(np.arange(len(tables)), tables)
+
+    def with_signs(self, magnitudes: Values) -> Values:
+        """Gives those that are not 0 their signs."""
+        count = int((magnitudes != 0).sum())
+        _require(count <= len(self.signs), "kCorruptTile", "more signs are taken than there are")
+        signed: Values = magnitudes.copy()
+        signed[magnitudes != 0] *= 1 - 2 * self.signs[:count]
+        self.signs = self.signs[count:]
+        return signed
+
+    def require_end(self) -> None:
+        """Checks what holds once all steps are done."""
+        is_end = bool((self.states.states == 1 << 16).all())
+        _require(is_end, "kCorruptTile", "a lane does not end in 2^16")
+        _require(len(self.signs) == 0, "kCorruptTile", "fewer signs are taken than there are")
+
+
+def _read_heads(
+    symbols: _JpegSymbols, jpeg: JpegChunk, shape: tuple[int, int], last: list[Values]
+) -> tuple[Values, Values]:
+    """Reads last numbers and DC of the blocks of the component behind those that have `last`."""
+    rows, columns = shape
+    c = len(last)
+    numbers = np.zeros(shape, np.int64)
+    dc = np.zeros(shape, np.int64)
+    magnitudes = np.zeros(columns, np.int64)
+    shift_y, shift_x = jpeg.shifts(c)
+    for y in range(rows):
+        west, here, east = _with_neighbours(numbers[y - 1])
+        up = 2 * here + west + east + 2 >> 2
+        if c == 0:
+            contexts = up >> 2 if y else np.full(columns, 16)
+        elif c == 1:
+            other = last[0][y << shift_y, np.arange(columns) << shift_x]
+            contexts = 3 * up + other >> 4 if y else other >> 3
+        else:
+            contexts = up + last[1][y] >> 3 if y else last[1][y] >> 2
+        numbers[y] = symbols.last_numbers(jpeg.model.last[c][contexts])
+
+        above = dc[y - 1] if y else np.zeros(columns, np.int64)
+        nw, n, ne = _with_neighbours(above)
+        west, here, east = _with_neighbours(magnitudes)
+        activity = 2 * here + west + east + np.abs(n - nw) + np.abs(n - ne) >> 1
+        lengths = np.frexp(activity)[1]
+        contexts = np.minimum(10, lengths) if y else np.full(columns, 11)
+        residuals = symbols.with_signs(symbols.magnitudes(jpeg.model.dc[min(c, 1)][contexts]))
+        magnitudes = np.minimum(2047, np.abs(residuals))
+        row = _add_prediction(symbols.predictors.pop(0), above, residuals)
+        dc[y] = (row + 0x8000 & 0xFFFF) - 0x8000
+        _require(int(np.abs(dc[y]).max()) <= 4095, "kCorruptTile", "DC is too large")
+    return numbers, dc
+
+
+def _with_neighbours(row: Values) -> tuple[Values, Values, Values]:
+    """A row shifted right, as it is, and shifted left, continued at its ends."""
+    return np.concatenate([row[:1], row[:-1]]), row, np.concatenate([row[1:], row[-1:]])
+
+
+_LEVEL_BEGINS = np.array([0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 16, 32, 48, 80, 144])
+
+
+def _read_group(symbols: _JpegSymbols, table_of: Values, blocks: list[tuple[int, Values]]) -> None:
+    """Reads up to 32 blocks, each with its last number, those with larger ones first."""
+    last = np.array([number for number, _ in blocks])
+    # By block, row and column; two zeros at each end.
+    magnitudes = np.zeros((len(blocks), 12, 12), np.int64)
+    for k in range(int(last[0]), 0, -1):
+        lanes = int((last >= k).sum())
+        v, u = np.divmod(ZIGZAG[k], 8) + np.array([2, 2])
+        m = magnitudes[:lanes]
+        s = 2 * (m[:, v, u + 1] + m[:, v + 1, u]) + m[:, v + 1, u + 1]
+        s += m[:, v, u + 2] + m[:, v + 2, u] + m[:, v + 1, u - 1] + m[:, v - 1, u + 1]
+        is_last = last[:lanes] == k
+        levels = np.where(is_last, 15, np.searchsorted(_LEVEL_BEGINS, s, side="right") - 1)
+        m[:, v, u] = symbols.magnitudes(table_of[k][levels]) + is_last
+        signed = symbols.with_signs(m[:, v, u])
+        for lane in range(lanes):
+            blocks[lane][1][k] = signed[lane]
+
+
+# format.md 5.7
+
+
+def _jpeg_pixels(components: list[Values], header: Header, jpeg: JpegChunk) -> NDArray[np.uint8]:
+    planes = []
+    for c, coefficients in enumerate(components):
+        shift_y, shift_x = jpeg.shifts(c)
+        rows, columns = -(-header.height >> shift_y), -(-header.width >> shift_x)
+        samples = _samples_of_blocks(coefficients * jpeg.quantizers[c])[:rows, :columns]
+        planes.append(_upsample(samples, shift_y, shift_x, header.height, header.width))
+    pixels = np.stack(planes, axis=2)
+    if jpeg.color == 1:
+        y, b, r = planes[0], planes[1] - 128, planes[2] - 128
+        red = y + (91881 * r + 32768 >> 16)
+        green = y + (32768 - 22554 * b - 46802 * r >> 16)
+        blue = y + (116130 * b + 32768 >> 16)
+        pixels = np.clip(np.stack([red, green, blue], axis=2), 0, 255)
+    return pixels.astype(np.uint8)
+
+
+def _samples_of_blocks(products: Values) -> Values:
+    """The samples of a component, of blocks with coefficients in zigzag order."""
+    rows, columns = products.shape[:2]
+    natural = np.empty_like(products)
+    natural[..., ZIGZAG] = products
+    blocks = natural.reshape(rows, columns, 8, 8)
+    across = np.stack(_transform(np.moveaxis(blocks, 2, 0), 11), axis=2)
+    down = np.stack(_transform(np.moveaxis(across, 3, 0), 18), axis=3)
+    samples = np.clip(down + 128, 0, 255)
+    plane: Values = samples.swapaxes(1, 2).reshape(8 * rows, 8 * columns)
+    return plane
+
+
+def _transform(x: Values, s: int) -> list[Values]:
+    """T(s) of eight numbers."""
+
+    def narrow(a: Values, bits: int) -> Values:
+        half = 1 << bits - 1
+        narrowed: Values = (a + half & 2 * half - 1) - half
+        return narrowed
+
+    def w(a: Values) -> Values:
+        return narrow(a, 16)
+
+    p, q = 8192 * w(x[0] + x[4]), 8192 * w(x[0] - x[4])
+    low, high = 4433 * x[2] - 10704 * x[6], 10703 * x[2] + 4433 * x[6]
+    e = [p + high, q + low, q - low, p - high]
+    a, b = w(x[7] + x[3]), w(x[5] + x[1])
+    c, d = 9633 * b - 6436 * a, 9633 * a + 6437 * b
+    o = [
+        d + 4926 * x[1] - 7373 * x[7],
+        c + 4177 * x[3] - 20995 * x[5],
+        d - 4176 * x[5] - 20995 * x[3],
+        c - 7373 * x[1] - 4927 * x[7],
+    ]
+    sums = [even + odd for even, odd in zip(e, o, strict=True)]
+    differences = [even - odd for even, odd in zip(e, o, strict=True)]
+    rounded = [narrow(y + (1 << s - 1), 32) >> s for y in sums + differences[::-1]]
+    return [np.clip(y, -32768, 32767) for y in rounded]
+
+
+def _upsample(samples: Values, shift_y: int, shift_x: int, height: int, width: int) -> Values:
+    """The numbers of all pixels of a component."""
+    rows, columns = samples.shape
+    y, x = np.arange(height), np.arange(width)
+    j, i = y >> shift_y, x >> shift_x
+    m = np.clip(np.where(y & 1, j + 1, j - 1), 0, rows - 1)[:, None]
+    k = np.clip(np.where(x & 1, i + 1, i - 1), 0, columns - 1)[None]
+    j, i, y, x = j[:, None], i[None], y[:, None], x[None]
+    near = samples[j, i]
+    if (shift_y, shift_x) == (0, 0) or (shift_x == 1 and columns <= 2):
+        chroma: Values = near
+    elif shift_y == 0:
+        chroma = 3 * near + samples[j, k] + 1 + (x & 1) >> 2
+    elif shift_x == 0:
+        chroma = 3 * near + samples[m, i] + 1 + (y & 1) >> 2
+    else:
+        beside = 3 * samples[m, i] + 3 * samples[j, k] + samples[m, k]
+        chroma = 9 * near + beside + 8 - (x & 1) >> 4
+    return chroma
 
 
 # format.md 6

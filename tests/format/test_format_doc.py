@@ -14,7 +14,7 @@ from format_rules import FILES, NoFile, rules_of
 from reference_decoder import STATUS_NAMES
 
 TEXT = (ROOT / "docs" / "format.md").read_text()
-FOLDERS = (ROOT / "tests" / "golden" / "v1", ROOT / "tests" / "invalid")
+FOLDERS = [ROOT / "tests" / folder for folder in ("golden/v1", "golden/v2", "invalid")]
 EXAMPLE = TEXT[TEXT.index("## 8.") : TEXT.index("## Appendix A")]
 
 

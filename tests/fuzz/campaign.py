@@ -28,7 +28,10 @@ CXX_TARGETS = (
     "fuzz_plan",
 )
 # Files that targets of whole files start with, beside their own corpus.
-SEEDS = [ROOT / "tests" / "golden" / "v1", ROOT / "tests" / "invalid", FUZZ / "found"]
+SEEDS = [
+    *(ROOT / "tests" / folder for folder in ("golden/v1", "golden/v2", "invalid")),
+    FUZZ / "found",
+]
 OF_FILES = ("fuzz_change", "fuzz_decode", "fuzz_parse")
 CORPUS_BYTES, CORPUS_FILES = 25_000, 60  # of a target, in the tree
 MAX_BYTES = {"fuzz_build": 400, "fuzz_plan": 400, "fuzz_encode": 1000, "fuzz_encode_change": 1000}

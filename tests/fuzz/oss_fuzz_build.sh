@@ -30,7 +30,8 @@ for target in ${targets//.cc/}; do
   seeds=("$source/tests/fuzz/corpus/$target")
   case $target in
     fuzz_change | fuzz_decode | fuzz_parse)
-      seeds+=("$source/tests/golden/v1" "$source/tests/invalid" "$source/tests/fuzz/found")
+      seeds+=("$source/tests/golden/v1" "$source/tests/golden/v2" "$source/tests/invalid"
+        "$source/tests/fuzz/found")
       ;;
   esac
   rm -f "$OUT/${target}_seed_corpus.zip"
