@@ -46,7 +46,7 @@ int Decode(bool scalar, bool planes, int times, const std::vector<uint8_t>& file
   std::vector<uint8_t> pixels(2 * view.info.row_bytes() * view.info.height_px);
   const l3::ImageOutput output{pixels.data(), view.info.row_bytes()};
   const l3::OutputPlan plan = PlanesPlan(view.info, pixels.data());
-  const l3::TileSpan span = l3::TilesOfWindow(view.info, plan.window);
+  const l3::TileSpan span = l3::TilesOfWindow(view, plan.window);
   for (int i = 0; i < times; ++i) {
     const l3::DecodeResult result =
         planes ? decoder.DecodeWindows(&plan, 1, span, 0, span.tile_count())

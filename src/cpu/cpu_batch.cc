@@ -8,6 +8,7 @@
 
 #include "base/parallel.h"
 #include "cpu/border.h"
+#include "cpu/jpeg_windows.h"
 
 namespace l3 {
 
@@ -17,6 +18,7 @@ struct CpuBatch::Image {
   TileSpan span;
   std::once_flag once;
   std::atomic<size_t> tasks_left{0};
+  JpegSeams seams;
   std::vector<CpuDecoder> decoders;  // of each group
 };
 
@@ -25,13 +27,16 @@ CpuBatch::CpuBatch(const std::vector<WindowJob>& jobs, uint64_t task_pixels, Cpu
   for (size_t i = 0; i < jobs.size(); ++i) {
     const WindowJob& job = jobs[i];
     const ImageInfo& info = job.view->info;
-    const TileSpan span = TilesOfWindows(info, job.plans, job.plan_count);
+    const TileSpan span = TilesOfWindows(*job.view, job.plans, job.plan_count);
     images_[i].job = job;
     images_[i].span = span;
     // In all groups. A thin image cuts its tiles.
     const TileRect tile = GetTileRect(info, 0);
     const uint64_t tile_pixels = uint64_t{tile.width_px} * tile.height_px * job.groups->size();
-    const uint64_t tiles = std::max<uint64_t>(1, task_pixels / tile_pixels);
+    uint64_t tiles = std::max<uint64_t>(1, task_pixels / tile_pixels);
+    if (job.view->jpeg.data != nullptr && span.tile_count() != 0) {
+      tiles = CeilDiv(tiles, span.columns()) * span.columns();
+    }
     uint64_t begin = 0;
     do {  // at least one task, for the borders
       const uint64_t end = std::min<uint64_t>(begin + tiles, span.tile_count());
@@ -68,7 +73,7 @@ void CpuBatch::Run(size_t number) {
   }
   task.result = job.groups->size() == 1
                     ? image.decoders[0].DecodeWindows(job.plans, job.plan_count, image.span,
-                                                      task.begin, task.end)
+                                                      task.begin, task.end, &image.seams)
                     : RunGroups(image, task.begin, task.end);
   if (--image.tasks_left == 0) std::vector<CpuDecoder>().swap(image.decoders);
 }
@@ -81,7 +86,7 @@ DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t en
   const std::vector<GroupOutput>& groups = *job.groups;
   const ImageInfo& info = job.view->info;
   DecodeResult result{Status::kOk, 0};
-  WindowsOfTiles windows(info, job.plans, job.plan_count, image.span, begin, end);
+  WindowsOfTiles windows(*job.view, job.plans, job.plan_count, image.span, begin, end);
   if (info.has_large_tiles()) {
     std::vector<OutputPlan> plans;
     for (size_t g = 0; g < groups.size(); ++g) {

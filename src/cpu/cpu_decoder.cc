@@ -5,6 +5,7 @@
 
 #include "base/parallel.h"
 #include "cpu/image_tables.h"
+#include "cpu/jpeg_windows.h"
 #include "cpu/large_tile.h"
 
 namespace l3 {
@@ -54,6 +55,11 @@ void CpuDecoder::DecodeJobs(TileJob* jobs, uint32_t count) const {
 }
 
 DecodeResult CpuDecoder::DecodeImage(const ImageOutput& output, unsigned threads) const {
+  if (view_.jpeg.data != nullptr) {
+    OutputPlan plan = WholeImagePlan(view_.info, output.data);
+    plan.y_stride_bytes = static_cast<int64_t>(output.row_stride_bytes);
+    return DecodeWindows(&plan, 1, AllTiles(view_.info), 0, view_.info.tile_count());
+  }
   const uint64_t tasks = CeilDiv(view_.info.tile_count(), kMaxTileJobs);
   std::vector<DecodeResult> results(tasks, {Status::kOk, 0});
   ParallelFor(tasks, threads, [&](uint64_t task) {
@@ -71,8 +77,15 @@ DecodeResult CpuDecoder::DecodeImage(const ImageOutput& output, unsigned threads
 }
 
 DecodeResult CpuDecoder::DecodeWindows(const OutputPlan* plans, size_t count, const TileSpan& span,
-                                       uint32_t begin, uint32_t end) const {
+                                       uint32_t begin, uint32_t end, JpegSeams* seams) const {
   const ImageInfo& info = view_.info;
+  if (view_.jpeg.data != nullptr) {
+    if (begin == end) return {Status::kOk, 0};
+    const ImageTables::Jpeg* const jpeg = tables_->GetJpeg(view_);
+    if (jpeg == nullptr) return {Status::kCorruptHeader, TileOfSpan(info, span, begin)};
+    return DecodeJpegWindows({view_, jpeg->info, jpeg->tables, *engine_}, plans, count, span,
+                             begin / span.columns(), end / span.columns(), seams);
+  }
   const size_t scratch_bytes = ScratchBytes(info);
   std::unique_ptr<uint8_t[]> scratch;
   const auto get_scratch = [&](uint32_t i) {
@@ -98,7 +111,7 @@ DecodeResult CpuDecoder::DecodeWindows(const OutputPlan* plans, size_t count, co
     }
     job_count = 0;
   };
-  WindowsOfTiles windows(info, plans, count, span, begin, end);
+  WindowsOfTiles windows(view_, plans, count, span, begin, end);
   for (uint32_t i = begin; i < end; ++i) {
     const uint32_t tile = TileOfSpan(info, span, i);
     const PlanList& here = wanted[job_count] = windows.At(tile);

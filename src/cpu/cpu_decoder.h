@@ -18,6 +18,7 @@
 namespace l3 {
 
 class ImageTables;
+class JpegSeams;
 
 // An image ready to decode, or one of its groups of channels: the validated file and its expanded
 // value table. The encoded bytes must outlive it. Threads may share it.
@@ -42,9 +43,11 @@ class CpuDecoder {
   // Decodes the tiles [begin, end) of `span`, counted row by row, that a window of the `count`
   // plans touches, including those behind a bad tile. Reads no other payload. A tile is decoded
   // once, and stored for each plan. A tile that leaves as stored, whole and for one window, goes
-  // straight to the output; others use buffers of four tiles, at most 512 KiB each.
+  // straight to the output; others use buffers of four tiles, at most 512 KiB each. Of jpeg tiles
+  // [begin, end) are rows of tiles. Pixels at their edges need both sides: calls for parts of a
+  // span share `seams`.
   DecodeResult DecodeWindows(const OutputPlan* plans, size_t count, const TileSpan& span,
-                             uint32_t begin, uint32_t end) const;
+                             uint32_t begin, uint32_t end, JpegSeams* seams = nullptr) const;
 
   // DecodeWindows() in two steps, for images with several channel groups. Not for images with large
   // tiles. DecodeToMemory() decodes up to two tiles of `span`, each to `tile_bytes()` of memory,

@@ -39,14 +39,17 @@ void StoreGroupsByCore(const GroupPart* groups, size_t count, const TileRect& re
 
 const EngineFunctions* FindEngine(CpuEngine engine) {
   constexpr auto kCheck = [](const uint8_t* p, uint32_t size) { return PayloadCheck(p, size); };
-  static constexpr EngineFunctions kCore = {DecodeTilesByCore, kCheck, StoreRect, StoreGroupsByCore,
-                                            &kJpegKernelsCore};
+  static constexpr EngineFunctions kCore = {
+      DecodeTilesByCore,     kCheck,           StoreRect, StoreGroupsByCore,
+      DecodeJpegTilesByCore, &kJpegKernelsCore};
   const bool any = engine == CpuEngine::kAuto;
 #if defined(__x86_64__)
-  static constexpr EngineFunctions kWithAvx2 = {DecodeTilesAvx2, PayloadCheckAvx2, StoreRectAvx2,
-                                                StoreGroupsAvx2, &kJpegKernelsAvx2};
-  static constexpr EngineFunctions kWithAvx512 = {
-      DecodeTilesAvx512, PayloadCheckAvx2, StoreRectAvx2, StoreGroupsAvx2, &kJpegKernelsAvx512};
+  static constexpr EngineFunctions kWithAvx2 = {DecodeTilesAvx2,       PayloadCheckAvx2,
+                                                StoreRectAvx2,         StoreGroupsAvx2,
+                                                DecodeJpegTilesByCore, &kJpegKernelsAvx2};
+  static constexpr EngineFunctions kWithAvx512 = {DecodeTilesAvx512,     PayloadCheckAvx2,
+                                                  StoreRectAvx2,         StoreGroupsAvx2,
+                                                  DecodeJpegTilesByCore, &kJpegKernelsAvx512};
   const bool has_avx2 =
       __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt") && HasF16c();
   const bool has_avx512 =
@@ -56,8 +59,9 @@ const EngineFunctions* FindEngine(CpuEngine engine) {
   if (has_avx2 && (any || engine == CpuEngine::kAvx2)) return &kWithAvx2;
 #endif
 #if defined(__aarch64__)
-  static constexpr EngineFunctions kWithNeon = {DecodeTilesNeon, PayloadCheckNeon, StoreRectNeon,
-                                                StoreGroupsNeon, &kJpegKernelsNeon};
+  static constexpr EngineFunctions kWithNeon = {DecodeTilesNeon,       PayloadCheckNeon,
+                                                StoreRectNeon,         StoreGroupsNeon,
+                                                DecodeJpegTilesByCore, &kJpegKernelsNeon};
   if (any || engine == CpuEngine::kNeon) return &kWithNeon;
 #endif
   return any || engine == CpuEngine::kScalar ? &kCore : nullptr;

@@ -6,6 +6,7 @@
 
 #include "cpu/group_part.h"
 #include "cpu/jpeg_kernels.h"
+#include "cpu/jpeg_tiles.h"
 #include "cpu/tile_job.h"
 #include "output/store_pixel.h"
 
@@ -41,11 +42,14 @@ struct EngineFunctions {
   PayloadCheckFunction* payload_check;
   StoreRectFunction* store_rect;
   StoreGroupsFunction* store_groups;
+  DecodeJpegTilesFunction* decode_jpeg_tiles;
   const JpegKernels* jpeg;
 };
 
 // The functions of `engine`; null if it is not available.
 const EngineFunctions* FindEngine(CpuEngine engine);
+
+DecodeJpegTilesFunction DecodeJpegTilesByCore;
 
 // On the vectors of x86-64 and 64-bit ARM.
 DecodeTilesFunction DecodeTilesAvx2, DecodeTilesAvx512, DecodeTilesNeon;

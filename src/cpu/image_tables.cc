@@ -32,6 +32,18 @@ void ImageTables::MakeRans(const ImageView& view) {
   FindPixels(view.info);
 }
 
+void ImageTables::MakeJpeg(const ImageView& view) {
+  JpegInfo info;
+  JpegModel model;
+  if (!ReadJpegChunk(view, &info, &model)) return;
+  if (info.chroma_x_shift != view.halo_x_px || info.chroma_y_shift != view.halo_y_px) {
+    return;  // windows would have other tiles
+  }
+  jpeg_.reset(new Jpeg);  // not cleared, as above
+  jpeg_->info = info;
+  BuildJpegTables(model, &jpeg_->tables);
+}
+
 void ImageTables::FindPixels(const ImageInfo& info) {
   const ColorTable& all = rans_->colors;
   const bool are_values = all.color == nullptr;

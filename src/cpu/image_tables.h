@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "core/color.h"
+#include "core/jpeg_tile.h"
 #include "core/rans.h"
 #include "format/image_view.h"
 
@@ -26,16 +27,27 @@ class ImageTables {
     std::call_once(once_, [&] { MakeRans(view); });
     return rans_.get();
   }
+  // The same of jpeg tiles, and what else these share.
+  struct Jpeg {
+    JpegInfo info;
+    JpegTables tables;
+  };
+  const Jpeg* GetJpeg(const ImageView& view) {
+    std::call_once(once_, [&] { MakeJpeg(view); });
+    return jpeg_.get();
+  }
 
  private:
   void MakeRans(const ImageView& view);
+  void MakeJpeg(const ImageView& view);
   void FindPixels(const ImageInfo& info);
 
   std::unique_ptr<uint16_t[]> values_;
   SampleMap map_;
   bool is_sound_ = true;
-  std::once_flag once_;
+  std::once_flag once_;  // an image has tiles of rans and match, or of jpeg
   std::unique_ptr<RansTables> rans_;
+  std::unique_ptr<Jpeg> jpeg_;
   std::unique_ptr<uint64_t[]> colors_;  // of match tiles
   std::unique_ptr<uint64_t[]> pixels_;  // the colours as samples
 };

@@ -1,4 +1,4 @@
-// Which of many windows touch a tile. Layer: cpu.
+// Which of many windows need a tile: those that touch it, with their halos. Layer: cpu.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +19,10 @@ inline uint32_t TileOfSpan(const ImageInfo& info, const TileSpan& span, uint32_t
 }
 
 // The smallest span with all tiles that the windows of `count` plans touch.
-inline TileSpan TilesOfWindows(const ImageInfo& info, const OutputPlan* plans, size_t count) {
+inline TileSpan TilesOfWindows(const ImageView& view, const OutputPlan* plans, size_t count) {
   TileSpan all = {0, 0, 0, 0};
   for (const OutputPlan* plan = plans; plan < plans + count; ++plan) {
-    const TileSpan tiles = TilesOfWindow(info, plan->window);
+    const TileSpan tiles = TilesOfWindow(view, plan->window);
     if (tiles.tile_count() == 0) continue;
     if (all.tile_count() == 0) all = tiles;
     all = {std::min(all.column_begin, tiles.column_begin),
@@ -72,9 +72,9 @@ using ColumnSweep = WindowSweep<&Window::x_px, &Window::width_px>;
 // of a row of tiles alone, then at those that touch a tile.
 class WindowsOfTiles {
  public:
-  WindowsOfTiles(const ImageInfo& info, const OutputPlan* plans, size_t count, const TileSpan& span,
+  WindowsOfTiles(const ImageView& view, const OutputPlan* plans, size_t count, const TileSpan& span,
                  uint32_t begin, uint32_t end)
-      : info_(info) {
+      : view_(view) {
     if (begin == end) return;
     const uint32_t first_row = span.row_begin + begin / span.columns();
     const uint32_t first_column = span.column_begin + begin % span.columns();
@@ -82,7 +82,7 @@ class WindowsOfTiles {
     const uint32_t last_column = span.column_begin + (end - 1) % span.columns();
     PlanList touching;
     for (const OutputPlan* plan = plans; plan < plans + count; ++plan) {
-      const TileSpan tiles = TilesOfWindow(info, plan->window);
+      const TileSpan tiles = TilesOfWindow(view, plan->window);
       const uint32_t row_begin = std::max(tiles.row_begin, first_row);
       const uint32_t row_end = std::min(tiles.row_end, last_row + 1);
       if (row_begin < row_end && (row_end > first_row + 1 || tiles.column_end > first_column) &&
@@ -96,19 +96,27 @@ class WindowsOfTiles {
   // The plans whose windows touch any of the tiles, and maybe others of their rows.
   const PlanList& plans() const { return rows_.plans(); }
 
-  // The plans whose windows touch the tile.
+  // The plans whose windows need the tile.
   const PlanList& At(uint32_t tile) {
-    const uint32_t row = tile / info_.tile_columns();
-    const uint32_t column = tile % info_.tile_columns();
+    const uint32_t row = tile / view_.info.tile_columns();
+    const uint32_t column = tile % view_.info.tile_columns();
     if (row != row_) {
       row_ = row;
-      columns_.Start(rows_.At(row << info_.tile_height_log2, 1u << info_.tile_height_log2));
+      columns_.Start(At(row, view_.info.tile_height_log2, view_.halo_y_px, &rows_));
     }
-    return columns_.At(column << info_.tile_width_log2, 1u << info_.tile_width_log2);
+    return At(column, view_.info.tile_width_log2, view_.halo_x_px, &columns_);
   }
 
  private:
-  const ImageInfo& info_;
+  // A window with its halo touches a tile if the window touches the tile with as much around it.
+  template <typename Sweep>
+  static const PlanList& At(uint32_t number, uint32_t size_log2, uint32_t halo_px, Sweep* sweep) {
+    const uint32_t begin = number << size_log2;
+    const uint32_t before = number == 0 ? 0 : halo_px;
+    return sweep->At(begin - before, (1u << size_log2) + before + halo_px);
+  }
+
+  const ImageView& view_;
   RowSweep rows_;
   ColumnSweep columns_;  // of the windows of a row
   uint32_t row_ = ~0u;

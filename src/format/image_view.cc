@@ -133,6 +133,8 @@ Status ParseChunks(ImageView* view) {
       JpegInfo jpeg;
       JpegModel model;
       if (!ReadJpegChunk(*view, &jpeg, &model)) return Status::kCorruptHeader;
+      view->halo_x_px = jpeg.chroma_x_shift;
+      view->halo_y_px = jpeg.chroma_y_shift;
     }
     pos += chunk.total_bytes;
   }

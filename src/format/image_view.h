@@ -108,6 +108,9 @@ struct ImageView {
   uint32_t color_count;        // of match tiles; 0 where numbers are values
   uint8_t rans_positions;      // that the model has
   ChunkView jpeg;              // null in images without jpeg tiles
+  // Pixels beside a window, and above and below it, whose tiles are needed to decode it: 1 in
+  // directions in which jpeg tiles have half the chroma.
+  uint8_t halo_x_px, halo_y_px;
   // Images of more than kMaxChannels channels have groups of them. An engine takes the view of one
   // group (channel_groups.h), whose info.channels are the group's.
   uint16_t group_count;  // payloads of each tile: 1 without groups

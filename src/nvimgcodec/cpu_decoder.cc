@@ -29,7 +29,7 @@ nvimgcodecProcessingStatus_t CanDecode(nvimgcodecDecoder_t, const nvimgcodecImag
 
 nvimgcodecProcessingStatus_t DecodeImage(const Log& log, const ImageJob& job) {
   FillBorder(job.output);
-  const TileSpan tiles = TilesOfWindows(job.view.info, &job.output, 1);
+  const TileSpan tiles = TilesOfWindows(job.view, &job.output, 1);
   return ReportStatus(
       log, job.view.info,
       CpuDecoder(job.view).DecodeWindows(&job.output, 1, tiles, 0, tiles.tile_count()));

@@ -43,13 +43,21 @@ struct Window {
   uint32_t x_px, y_px, width_px, height_px;
 };
 
-// The tiles that a window touches.
-L3_HOST_DEVICE inline TileSpan TilesOfWindow(const ImageInfo& info, const Window& window) {
+// The tiles that a window needs: those that it touches with its halo.
+inline TileSpan TilesOfWindow(const ImageView& view, const Window& window) {
   if (window.width_px == 0 || window.height_px == 0) return {0, 0, 0, 0};
-  return {window.x_px >> info.tile_width_log2,
-          ((window.x_px + window.width_px - 1) >> info.tile_width_log2) + 1,
-          window.y_px >> info.tile_height_log2,
-          ((window.y_px + window.height_px - 1) >> info.tile_height_log2) + 1};
+  const ImageInfo& info = view.info;
+  const auto begin = [](uint32_t place, uint32_t halo, uint32_t log2) {
+    return (place > 0 ? place - halo : 0) >> log2;
+  };
+  const auto end = [](uint32_t place, uint32_t halo, uint32_t size, uint32_t log2) {
+    return ((place < size ? place - 1 + halo : size - 1) >> log2) + 1;
+  };
+  return {
+      begin(window.x_px, view.halo_x_px, info.tile_width_log2),
+      end(window.x_px + window.width_px, view.halo_x_px, info.width_px, info.tile_width_log2),
+      begin(window.y_px, view.halo_y_px, info.tile_height_log2),
+      end(window.y_px + window.height_px, view.halo_y_px, info.height_px, info.tile_height_log2)};
 }
 
 // The part of a tile, or of another rectangle of the image, that is in the window.

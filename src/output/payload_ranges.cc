@@ -18,7 +18,7 @@ bool FindPayloadRanges(const WindowJob& job, uint64_t max_gap_bytes,
   };
   const uint64_t groups = view.group_count;
   for (const OutputPlan* plan = job.plans; plan < job.plans + job.plan_count; ++plan) {
-    const TileSpan span = TilesOfWindow(view.info, plan->window);
+    const TileSpan span = TilesOfWindow(view, plan->window);
     for (uint32_t row = span.row_begin; row < span.row_end; ++row) {
       const uint64_t first = uint64_t{row} * view.info.tile_columns() + span.column_begin;
       if (job.end_of_groups() - job.group_begin == groups) {

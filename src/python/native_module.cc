@@ -223,8 +223,10 @@ std::vector<std::vector<uint32_t>> ListGroups(const ImageView& view) {
 
 // Payloads of each coding, as their headers say.
 py::dict CountCodings(const ImageView& view) {
-  constexpr const char* kNames[] = {"constant", "stored", "packed", "rans", "match", "unknown"};
+  constexpr const char* kNames[] = {"constant", "stored", "packed", "rans",
+                                    "match",    "jpeg",   "unknown"};
   constexpr size_t kUnknown = std::size(kNames) - 1;  // damaged, which decoding finds
+  constexpr size_t kAlways = kUnknown - 1;            // those of version 1
   size_t counts[kUnknown + 1] = {};
   const uint64_t payloads = view.payload_count();
   for (uint64_t payload = 0; payload < payloads; ++payload) {
@@ -239,8 +241,9 @@ py::dict CountCodings(const ImageView& view) {
     ++counts[std::min<size_t>(coding, kUnknown)];
   }
   py::dict codings;
-  for (size_t i = 0; i < kUnknown; ++i) codings[kNames[i]] = counts[i];
-  if (counts[kUnknown] != 0) codings[kNames[kUnknown]] = counts[kUnknown];
+  for (size_t i = 0; i <= kUnknown; ++i) {
+    if (i < kAlways || counts[i] != 0) codings[kNames[i]] = counts[i];
+  }
   return codings;
 }
 

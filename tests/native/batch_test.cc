@@ -345,7 +345,7 @@ uint64_t CountTouchedTiles(const std::vector<WindowedImage>& images) {
   for (const WindowedImage& image : images) {
     std::set<uint32_t> tiles;
     for (const OutputPlan& plan : image.plans) {
-      const TileSpan span = TilesOfWindow(image.view.info, plan.window);
+      const TileSpan span = TilesOfWindow(image.view, plan.window);
       for (uint32_t i = 0; i < span.tile_count(); ++i) {
         const uint32_t row = span.row_begin + i / span.columns();
         const uint32_t column = span.column_begin + i % span.columns();
@@ -404,7 +404,7 @@ void WindowsOfOneFile() {
           Bytes& right = expected.emplace_back(size_t{width} * height * info.pixel_bytes());
           plan.data = right.data() + origin;
           FillBorder(plan);
-          const TileSpan span = TilesOfWindow(info, plan.window);
+          const TileSpan span = TilesOfWindow(view, plan.window);
           CpuDecoder(view).DecodeWindows(&plan, 1, span, 0, span.tile_count());
           memory.push_back(device->AllocateDevice(std::max<size_t>(1, right.size())));
           plan.data = static_cast<uint8_t*>(memory.back().get()) + origin;

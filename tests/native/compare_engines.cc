@@ -311,7 +311,7 @@ ImageView LastGroup(const ImageView& view) {
 
 DecodeResult DecodeOnCpu(const ImageView& view, const OutputPlan& plan) {
   FillBorder(plan);
-  const TileSpan span = TilesOfWindow(view.info, plan.window);
+  const TileSpan span = TilesOfWindow(view, plan.window);
   return CpuDecoder(view, CpuEngine::kScalar).DecodeWindows(&plan, 1, span, 0, span.tile_count());
 }
 

@@ -5,14 +5,12 @@
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/parallel.h"
-#include "cpu/border.h"
 #include "cpu/cpu_batch.h"
 #include "cpu/cpu_decoder.h"
 #include "cuda/emulation/emulated_decoder.h"
@@ -128,25 +126,16 @@ DecodeResult Decode(uint32_t engine, const l3::ImageView& view, const l3::ImageO
 DecodeResult DecodePlans(uint32_t engine, const l3::ImageView& view,
                          const std::vector<l3::OutputPlan>& plans, unsigned threads,
                          const l3::ForEach& for_each = nullptr, uint64_t* decoded_tiles = nullptr) {
-  DecodeResult first{Status::kOk, 0};
   if (const l3::GpuLimits* gpu = EmulatedGpuOf(engine)) {
     const std::vector<l3::WindowedImage> images = {{view, plans}};
     return FirstBadOf(l3::DecodeBatchEmulated(JobsOf(images), *gpu, for_each, decoded_tiles));
   }
-  const l3::CpuDecoder decoder(view, CpuEngineOf(engine));
-  const l3::TileSpan span = l3::TilesOfWindows(view.info, plans.data(), plans.size());
-  std::mutex mutex;
-  constexpr uint32_t kTilesPerTask = 3;
-  const uint32_t tiles = span.tile_count();
-  l3::ParallelFor(l3::CeilDiv(tiles, kTilesPerTask), threads, [&](uint64_t i) {
-    const uint32_t begin = static_cast<uint32_t>(i) * kTilesPerTask;
-    const uint32_t end = std::min(begin + kTilesPerTask, tiles);
-    const DecodeResult result = decoder.DecodeWindows(plans.data(), plans.size(), span, begin, end);
-    const std::lock_guard<std::mutex> lock(mutex);
-    first = FirstBad(first, result);
-  });
-  std::for_each(plans.begin(), plans.end(), l3::FillBorder);
-  return first;
+  const l3::TileRect tile = l3::GetTileRect(view.info, 0);
+  const std::vector<l3::GroupOutput> groups = {l3::GroupOfView(view)};
+  l3::CpuBatch batch({{&view, &groups, plans.data(), plans.size()}},
+                     uint64_t{3} * tile.width_px * tile.height_px, CpuEngineOf(engine));
+  l3::ParallelFor(batch.task_count(), threads, [&](uint64_t task) { batch.Run(task); });
+  return batch.Results()[0];
 }
 
 l3::OutputPlan ToOutputPlan(const L3TestPlan& from, uint8_t* output) {

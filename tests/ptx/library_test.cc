@@ -28,7 +28,7 @@ bool Agree(const GpuSource& source, const std::vector<uint8_t>& file) {
   }
   std::vector<uint8_t> expected(view.info.image_bytes()), got(expected.size());
   const OutputPlan plan = WholeImagePlan(view.info, expected.data());
-  const TileSpan span = TilesOfWindow(view.info, plan.window);
+  const TileSpan span = TilesOfWindow(view, plan.window);
   CpuDecoder(view).DecodeWindows(&plan, 1, span, 0, span.tile_count());
 
   const std::unique_ptr<GpuDevice> device = source.make(0);

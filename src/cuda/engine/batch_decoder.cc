@@ -35,7 +35,7 @@ uint64_t BytesToRead(const WindowJob& job) {
   if (job.source == nullptr || job.cached != nullptr) return 0;
   uint64_t tiles = 0;
   for (size_t i = 0; i < job.plan_count; ++i) {
-    tiles += TilesOfWindow(job.view->info, job.plans[i].window).tile_count();
+    tiles += TilesOfWindow(*job.view, job.plans[i].window).tile_count();
   }
   const uint64_t all = job.view->info.tile_count();
   return job.view->payloads_bytes / all * std::min(tiles, all);

@@ -24,9 +24,7 @@ struct BatchImage {
   // What all groups have in common of a window's plan: above all where it is.
   const OutputPlan& SharedPlanOf(size_t window) const { return job->plans[window - window_begin]; }
   OutputPlan PlanOf(size_t window) const { return job->PlanOf(group, window - window_begin); }
-  TileSpan TilesOf(size_t window) const {
-    return TilesOfWindow(view.info, SharedPlanOf(window).window);
-  }
+  TileSpan TilesOf(size_t window) const { return TilesOfWindow(view, SharedPlanOf(window).window); }
 };
 
 // The smallest span that has both.
