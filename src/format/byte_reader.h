@@ -24,6 +24,16 @@ class ByteReader {
     return ReadOnce(data_[pos_++]);
   }
 
+  // The next `size` bytes; null if there are fewer.
+  const uint8_t* ReadBytes(uint32_t size) {
+    if (size > size_ - pos_) {
+      ok_ = false;
+      return nullptr;
+    }
+    pos_ += size;
+    return data_ + pos_ - size;
+  }
+
   // A number in base 128: seven bits a byte, the least significant first. More
   // than `max_bytes` bytes leave ok() false.
   template <typename Number = uint32_t>

@@ -24,6 +24,7 @@ CXX_TARGETS = (
     "fuzz_decode",
     "fuzz_encode",
     "fuzz_encode_change",
+    "fuzz_jpeg",
     "fuzz_parse",
     "fuzz_plan",
 )

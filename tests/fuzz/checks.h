@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fuzz/change_target.h"
+#include "fuzz/check_jpeg.h"
 #include "fuzz/fuzz_targets.h"
 #include "fuzz/generator.h"
 
@@ -160,6 +161,7 @@ inline Check FindCheck(const std::string& target) {
   if (target == "fuzz_decode") return CheckBytes;
   if (target == "fuzz_encode") return CheckEncode;
   if (target == "fuzz_encode_change") return CheckEncodeChanging;
+  if (target == "fuzz_jpeg") return CheckJpeg;
   if (target == "fuzz_parse") return CheckParse;
   if (target == "fuzz_plan") return CheckBuiltPlan;
   return nullptr;

@@ -1,0 +1,143 @@
+// Reads JPEG files, restores them, and compares coefficients with libjpeg's where it is installed.
+// Prints a line for each file: "restored", "picture" (other bytes come back) or why it is refused.
+// Exits with 1 if coefficients differ, or if a file is read that libjpeg warns of.
+//
+//   l3_jpeg_file_test PATH...
+//   l3_jpeg_file_test --mutate N FOLDER   runs the check of fuzz_jpeg on N mutants of its files
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#ifdef L3_HAS_LIBJPEG
+#include <jpeglib.h>
+
+#include <csetjmp>
+#endif
+
+#include "encoder/jpeg_file.h"
+#include "fuzz/check_jpeg.h"
+
+namespace {
+
+using l3::JpegComponent;
+using l3::JpegFile;
+
+std::vector<uint8_t> ReadFile(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::vector<uint8_t>(std::istreambuf_iterator<char>(file), {});
+}
+
+#ifdef L3_HAS_LIBJPEG
+struct Errors {
+  jpeg_error_mgr manager;
+  std::jmp_buf jump;
+};
+
+// "", or how the file differs from what libjpeg reads.
+std::string CompareWithLibjpeg(const std::vector<uint8_t>& bytes, const JpegFile& jpeg) {
+  jpeg_decompress_struct info;
+  Errors errors;
+  info.err = jpeg_std_error(&errors.manager);
+  errors.manager.error_exit = [](j_common_ptr common) {
+    std::longjmp(reinterpret_cast<Errors*>(common->err)->jump, 1);
+  };
+  errors.manager.emit_message = [](j_common_ptr common, int level) {
+    if (level < 0) ++common->err->num_warnings;
+  };
+  const char* difference = "";
+  if (setjmp(errors.jump) != 0) {
+    jpeg_destroy_decompress(&info);
+    return "libjpeg fails";
+  }
+  jpeg_create_decompress(&info);
+  jpeg_mem_src(&info, bytes.data(), bytes.size());
+  jpeg_read_header(&info, TRUE);
+  jvirt_barray_ptr* arrays = jpeg_read_coefficients(&info);
+  const bool is_rgb = jpeg.image.color == l3::JpegColor::kRgb;
+  if ((info.jpeg_color_space == JCS_RGB) != is_rgb) difference = "another colour";
+  for (int c = 0; c < info.num_components; ++c) {
+    const JpegComponent& own = jpeg.image.components[static_cast<size_t>(c)];
+    const jpeg_component_info& component = info.comp_info[c];
+    if (!std::equal(own.quantizer, own.quantizer + 64, component.quant_table->quantval)) {
+      difference = "another quantizer";
+    }
+    for (uint32_t y = 0; y < own.height_blocks; ++y) {
+      JBLOCKARRAY row = info.mem->access_virt_barray(reinterpret_cast<j_common_ptr>(&info),
+                                                     arrays[c], y, 1, FALSE);
+      for (uint32_t x = 0; x < own.width_blocks; ++x) {
+        if (!std::equal(row[0][x], row[0][x] + 64, own.Block(x, y))) difference = "a coefficient";
+      }
+    }
+  }
+  jpeg_finish_decompress(&info);
+  if (info.err->num_warnings != 0) difference = "libjpeg warns";
+  jpeg_destroy_decompress(&info);
+  return difference;
+}
+#endif
+
+int Mutate(uint32_t count, const std::string& folder) {
+  std::vector<std::vector<uint8_t>> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    files.push_back(ReadFile(entry.path()));
+  }
+  std::sort(files.begin(), files.end());
+  uint64_t random = 1;
+  const auto below = [&](size_t limit) {
+    random = random * 6364136223846793005 + 1442695040888963407;
+    return static_cast<size_t>(random >> 33) % limit;
+  };
+  for (uint32_t i = 0; i < count; ++i) {
+    std::vector<uint8_t> file = files[below(files.size())];
+    for (size_t n = below(4); n > 0; --n) {
+      const size_t place = below(file.size());
+      switch (below(4)) {
+        case 0: file[place] ^= static_cast<uint8_t>(1u << below(8)); break;
+        case 1: file[place] = static_cast<uint8_t>(below(256)); break;
+        case 2: file.resize(std::max<size_t>(1, place)); break;
+        default: {  // bytes of another file
+          const std::vector<uint8_t>& other = files[below(files.size())];
+          const size_t begin = below(other.size());
+          const size_t size = below(std::min(other.size() - begin, size_t{64}) + 1);
+          file.insert(file.begin() + static_cast<ptrdiff_t>(place), other.data() + begin,
+                      other.data() + begin + size);
+        }
+      }
+    }
+    const std::string error = l3::fuzz::CheckJpeg(file.data(), file.size());
+    if (error.empty()) continue;
+    std::fprintf(stderr, "mutant %u: %s\n", i, error.c_str());
+    return 1;
+  }
+  std::printf("%u mutants of %zu files\n", count, files.size());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 4 && std::string(argv[1]) == "--mutate") {
+    return Mutate(static_cast<uint32_t>(std::atoi(argv[2])), argv[3]);
+  }
+  int failures = 0;
+  for (int i = 1; i < argc; ++i) {
+    const std::vector<uint8_t> bytes = ReadFile(argv[i]);
+    JpegFile jpeg;
+    const char* reason = l3::ReadJpeg({bytes.data(), bytes.size()}, true, &jpeg);
+    const char* restored = jpeg.restore_data.empty() ? "picture" : "restored";
+    std::printf("%s\n", reason != nullptr ? reason : restored);
+#ifdef L3_HAS_LIBJPEG
+    if (reason != nullptr) continue;
+    const std::string difference = CompareWithLibjpeg(bytes, jpeg);
+    if (difference.empty()) continue;
+    std::fprintf(stderr, "%s: %s\n", argv[i], difference.c_str());
+    ++failures;
+#endif
+  }
+  return failures == 0 ? 0 : 1;
+}
