@@ -62,7 +62,7 @@ SOURCES := CMakeLists.txt pyproject.toml $(wildcard benchmarks/CMakeLists.txt te
   $(wildcard benchmarks/gpu/*.cu benchmarks/gpu/*.h tests/ptx/*.cc tests/ptx/*.h) \
   $(shell find build_backend cmake encoder include python share src tests/native -type f -not -name '*.pyc')
 
-.PHONY: help build build-tests demo test test-aarch64 test-integrations simulate simulate-all gpu gpu-test gpu-bench bench liquid wasm wheel docs \
+.PHONY: help build build-tests demo test test-aarch64 test-integrations simulate simulate-all gpu gpu-test gpu-bench gpu-peers bench liquid wasm wheel docs \
   gallery docs-links lint sanitize sanitize-clang clean
 
 help:
@@ -161,8 +161,8 @@ bench: $(VENV)/installed  ## size, CPU speed and memory beside PNG and others
 liquid: $(VENV)/installed  ## mixed data sets beside single formats, at several rates of the disk
 	$(PY) -m benchmarks.cpu liquid $(if $(wildcard $(DATA)),--data $(DATA)) $(LIQUID)
 
-gpu gpu-test gpu-bench: L3_CUDA_ARCHS = native
-gpu gpu-test gpu-bench: GPU = PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" \
+gpu gpu-test gpu-bench gpu-peers: L3_CUDA_ARCHS = native
+gpu gpu-test gpu-bench gpu-peers: GPU = PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" \
   $(PY) tools/gpu.py --data $(DATA) $(if $(PACK),--pack $(PACK)) --pipeline="$(PIPELINE)" \
   --training="$(TRAINING)"
 
@@ -174,6 +174,17 @@ gpu-test: $(VENV)/installed  ## on a GPU host: the tests and compute-sanitizer a
 
 gpu-bench: $(VENV)/installed  ## on a GPU host: the benchmarks alone, about 16 minutes (estimated)
 	$(GPU) --only benchmarks
+
+NVCOMP6 := build/nvcomp6
+
+# About 4 minutes (estimated).
+gpu-peers: PIPELINE = --threads 16 --batch 32 --rounds 1 --files 128 --tasks whole crops
+gpu-peers: $(VENV)/installed $(NVCOMP6)  ## on a GPU host: nvCOMP 5 and 6, nvTIFF, HTJ2K and nvJPEG beside L3
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake $(RELEASE) && cmake --build $(RELEASE) --target l3_bench_nvcomp6
+	$(GPU) --only kernels nvcomp nvcomp6 pipeline
+
+$(NVCOMP6):
+	$(PIP_INSTALL) --no-deps --target $@ 'nvidia-libnvcomp-cu12==6.0.*'
 
 wheel: $(VENV)/tools  ## wheels in dist/ for each Python that is here, every supported GPU and several DALIs, tried
 	L3_CUDA_ARCHS=all $(PY) tools/wheels.py $(WHEEL_OPTIONS)

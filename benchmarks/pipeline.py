@@ -34,7 +34,19 @@ import numpy as np
 import nvidia.dali as dali
 from benchmarks.gpu.host import GpuUse, describe_gpu
 from benchmarks.gpu.images import noisy_gradient
-from benchmarks.peers import HTJ2K, L3_CODINGS, PNG, Image, images, l3_encoder, machine
+from benchmarks.peers import (
+    HTJ2K,
+    L3_CODINGS,
+    PNG,
+    TIFF_DEFLATE,
+    TIFF_LZW,
+    TIFF_ZSTD,
+    Image,
+    images,
+    l3_encoder,
+    l3_of_jpeg,
+    machine,
+)
 from benchmarks.report import RESULTS, cells, markdown_table, save_results
 from nvidia.dali import fn, types
 from rich.progress import track
@@ -159,15 +171,20 @@ def formats(device: str) -> list[Format]:
         return Format(name, encode, _load_image, _crops_of_image, lossless)
 
     l3 = {mode: l3_encoder(mode, threads=0) for mode in L3_CODINGS}
+    jpeg = functools.partial(imagecodecs.jpeg8_encode, level=95)
     jpeg_2000 = {"level": 0, "reversible": True, "codecformat": "jp2"}
     chosen = [
         image(PNG.name, PNG.encode),
         *(Format(f"L3 {mode}", encode, _load_l3, _crops_of_l3) for mode, encode in l3.items()),
         image(HTJ2K.name, HTJ2K.encode),
         image("JPEG 2000", functools.partial(imagecodecs.jpeg2k_encode, **jpeg_2000)),
-        image("JPEG 95", functools.partial(imagecodecs.jpeg8_encode, level=95), lossless=False),
+        *(image(tiff.name, tiff.encode) for tiff in (TIFF_ZSTD, TIFF_DEFLATE, TIFF_LZW)),
+        image("JPEG 95", jpeg, lossless=False),
         Format("raw (numpy)", _to_npy, _load_npy, _crops_of_npy),
     ]
+    if l3_of_jpeg(jpeg(noisy_gradient(64, 64))):
+        own = Format("L3 jpeg", lambda i: l3_of_jpeg(jpeg(i)), _load_l3, _crops_of_l3, False)
+        chosen.append(own)
     if device == "mixed":
         for mode, encode in l3.items():
             chosen.append(Format(f"L3 {mode}, cached", encode, _load_l3_cached, cached=True))

@@ -19,7 +19,12 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 MEASURED = ("encoder", "src/base", "src/core", "src/cpu", "src/format", "src/op", "src/output")
 
-CODECS = ("L3 packed", "L3 rans", "PNG -6", "WebP", "QOI", "HTJ2K", "JXL e1", "JXL e3", "JXL e7")
+PEER_SETS = {
+    "photo/kodak": "photographs",
+    "cityscapes": "driving scenes",
+    "gray16/dicom": "CT and MR, 16 bits",
+    "mask": "label maps",
+}
 KINDS = {
     "photo/large": "photographs of 2 megapixels",
     "cityscapes": "driving scenes (Cityscapes)",
@@ -57,10 +62,9 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 def codecs() -> str:
     """One core on Kodak, RGB8."""
-    results = read("speed")
+    results = read("peers/speed")
     rows = []
-    for codec in CODECS:
-        total = results["photo/kodak"][codec]
+    for codec, total in results["photo/kodak"].items():
         pixels = total["raw"] / 3
         rows.append(
             [
@@ -79,18 +83,33 @@ def times(values: list[float]) -> str:
     return " / ".join(f"{v:.{2 if v < 3 else 1 if v < 10 else 0}f}" for v in values)
 
 
+def peers() -> str:
+    """Of each codec and kind of images, how many times smaller and faster than PNG; one run."""
+    results = read("peers/speed")
+    rows = []
+    for codec in dict.fromkeys(codec for name in PEER_SETS for codec in results[name]):
+        row = [codec]
+        for name in PEER_SETS:
+            png, total = results[name]["PNG -6"], results[name].get(codec)
+            ratios = total and [png[key] / total[key] for key in ("bytes", "decode")]
+            row.append(times(ratios) if ratios else "-")
+        rows.append(row)
+    return f"{origin(results)}:\n\n{table(['codec', *PEER_SETS.values()], rows)}"
+
+
 def expected() -> str:
     """How many times smaller and faster than PNG, by kind and number of images; rans / packed."""
-    sizes, speeds = (read(f"driving/{name}") | read(name) for name in ("size", "speed"))
+    speeds = read("png/speed")
     on_cpu, on_gpu = read("pipeline_cpu"), read(f"{GPU}/pipeline_mixed")
     gpu = f"DALI on an H200 with {on_gpu['cores']} cores"
     rows = []
     for name, title in KINDS.items():
-        smaller = [sizes[name]["PNG -6"] / sizes[name][codec] for codec in OURS]
-        of_set = speeds.get(name)
-        faster = [of_set["PNG -6"]["decode"] / of_set[c]["decode"] for c in OURS] if of_set else []
-        count = sizes[name]["images"]
-        rows.append([f"{count} {title}", times(smaller), times(faster) or "not measured"])
+        png = speeds[name]["PNG -6"]
+        pairs = [
+            times([png[key] / speeds[name][codec][key] for codec in OURS])
+            for key in ("bytes", "decode")
+        ]
+        rows.append([f"{speeds['images'][name]} {title}", *pairs])
         if name == PIPELINE_SET:
             for title, pipeline, task, ratio, suffix in (
                 ("DALI on two cores", on_cpu, "whole", "png_cpu_ratio", ""),
@@ -112,7 +131,7 @@ def expected() -> str:
 
 TABLES: dict[Path, dict[str, Callable[[], str]]] = {
     ROOT / "README.md": {"expected": expected},
-    ROOT / "docs" / "benchmarks.md": {"codecs": codecs},
+    ROOT / "docs" / "benchmarks.md": {"codecs": codecs, "peers": peers},
 }
 
 
@@ -132,7 +151,7 @@ def fill(page: Path) -> str:
 def stale() -> list[str]:
     """Results of the tables that are older than the newest change of what they measured."""
     older = []
-    for name in ("speed", "pipeline_cpu"):
+    for name in ("png/speed", "pipeline_cpu"):
         commit = read(name)["made"]["commit"]
         command = ["git", "diff", "--quiet", commit, "HEAD", "--", *MEASURED]
         if subprocess.run(command, cwd=ROOT, check=False).returncode:

@@ -140,6 +140,7 @@ def _steps(
         Step("demo", "tests", [sys.executable, "examples/demo.py"], (*drawing, "PIL", "skimage")),
         timing("kernels", images),
         timing("nvcomp", packed, "--batch", "32", lack="nvcomp: not installed"),
+        timing("nvcomp6", packed, "--batch", "32", lack="nvcomp 6: `make gpu-peers` unpacks it"),
         Step("pipeline", "benchmarks", [sys.executable, *pipeline], drawing, extras=["pynvml"]),
         Step(
             "training",
@@ -149,7 +150,7 @@ def _steps(
             extras=["torchvision", "transformers", "pynvml"],
         ),
     ]
-    limits = {"compare": 120, "kernels": 180, "nvcomp": 180}
+    limits = {"compare": 120, "kernels": 180, "nvcomp": 180, "nvcomp6": 180}
     return [replace(step, limit_s=limits.get(step.name, step.limit_s)) for step in steps]
 
 

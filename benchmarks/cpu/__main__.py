@@ -27,7 +27,7 @@ from benchmarks.report import RESULTS, save_results
 
 # Modules of benchmarks.cpu and their cases.
 MODULES = {
-    "codecs": ("size", "speed", "effort"),
+    "codecs": ("size", "speed", "jpeg", "effort"),
     "memory": ("memory",),
     "loaders": ("loaders",),
     "dali_windows": ("roi",),

@@ -5,13 +5,15 @@
 // Each codec gets an image as it is ("raw") and as planes: green subtracted from red
 // and blue, each row the differences from its left neighbour. Turning planes back
 // into pixels is not timed, in nvCOMP's favour. Chunks of 64 KiB, as nvCOMP's
-// documentation advises; its low-level batched API; one call a batch.
+// documentation advises; its low-level batched API; one call a batch. Compiles with nvCOMP 5,
+// which DALI 2.4 brings, and with nvCOMP 6.
 #include <nvcomp/ans.h>
 #include <nvcomp/bitcomp.h>
 #include <nvcomp/cascaded.h>
 #include <nvcomp/deflate.h>
 #include <nvcomp/gdeflate.h>
 #include <nvcomp/lz4.h>
+#include <nvcomp/version.h>
 #include <nvcomp/zstd.h>
 
 #include <functional>
@@ -30,6 +32,18 @@ inline void CheckNvcomp(nvcompStatus_t status, const char* call) {
 }
 
 namespace {
+
+// Functions for the size of temporary memory: nvCOMP 6 renamed them, and added a stream.
+#if NVCOMP_VER_MAJOR >= 6
+constexpr char kNvcomp[] = "nvCOMP 6 ";
+#define L3_NVCOMP_TEMP(name, direction)                                        \
+  [](auto... arguments) {                                                      \
+    return nvcompBatched##name##direction##GetTempSize(arguments..., nullptr); \
+  }
+#else
+constexpr char kNvcomp[] = "nvCOMP ";
+#define L3_NVCOMP_TEMP(name, direction) nvcompBatched##name##direction##GetTempSizeAsync
+#endif
 
 constexpr size_t kChunkBytes = size_t{64} << 10;
 constexpr size_t kAlignment = 256;  // more than any codec asks for
@@ -55,21 +69,20 @@ struct Codec {
       decompress;
 };
 
-template <typename CompressOptions, typename DecompressOptions>
+template <typename CompressOptions, typename DecompressOptions, typename CompressTemp,
+          typename DecompressTemp>
 Codec MakeCodec(const std::string& name, const CompressOptions& compress_options,
-                const DecompressOptions& decompress_options,
-                nvcompStatus_t (*compress_temp)(size_t, size_t, CompressOptions, size_t*, size_t),
+                const DecompressOptions& decompress_options, CompressTemp compress_temp,
                 nvcompStatus_t (*max_chunk)(size_t, CompressOptions, size_t*),
                 nvcompStatus_t (*compress)(const void* const*, const size_t*, size_t, size_t, void*,
                                            size_t, void* const*, size_t*, CompressOptions,
                                            nvcompStatus_t*, cudaStream_t),
-                nvcompStatus_t (*decompress_temp)(size_t, size_t, DecompressOptions, size_t*,
-                                                  size_t),
+                DecompressTemp decompress_temp,
                 nvcompStatus_t (*decompress)(const void* const*, const size_t*, const size_t*,
                                              size_t*, size_t, void*, size_t, void* const*,
                                              DecompressOptions, nvcompStatus_t*, cudaStream_t)) {
   Codec codec;
-  codec.name = "nvCOMP " + name;
+  codec.name = kNvcomp + name;
   codec.compress_temp_bytes = [=](size_t chunks) {
     size_t bytes = 0;
     L3_NVCOMP_CHECK(
@@ -101,11 +114,10 @@ Codec MakeCodec(const std::string& name, const CompressOptions& compress_options
 }
 
 // The functions of one codec have its name in theirs.
-#define L3_NVCOMP_CODEC(name, compress_options)                                                  \
-  MakeCodec(#name, compress_options, nvcompBatched##name##DecompressDefaultOpts,                 \
-            nvcompBatched##name##CompressGetTempSizeAsync,                                       \
-            nvcompBatched##name##CompressGetMaxOutputChunkSize,                                  \
-            nvcompBatched##name##CompressAsync, nvcompBatched##name##DecompressGetTempSizeAsync, \
+#define L3_NVCOMP_CODEC(name, compress_options)                                                 \
+  MakeCodec(#name, compress_options, nvcompBatched##name##DecompressDefaultOpts,                \
+            L3_NVCOMP_TEMP(name, Compress), nvcompBatched##name##CompressGetMaxOutputChunkSize, \
+            nvcompBatched##name##CompressAsync, L3_NVCOMP_TEMP(name, Decompress),               \
             nvcompBatched##name##DecompressAsync)
 
 // nvCOMP's default options, and the type of the samples where a codec asks for it.
@@ -114,7 +126,11 @@ std::vector<Codec> Codecs(uint32_t sample_bits) {
   nvcompBatchedBitcompCompressOpts_t bitcomp = nvcompBatchedBitcompCompressDefaultOpts;
   bitcomp.data_type = type;
   nvcompBatchedCascadedCompressOpts_t cascaded = nvcompBatchedCascadedCompressDefaultOpts;
+#if NVCOMP_VER_MAJOR >= 6
+  cascaded.common_opts.data_type = type;
+#else
   cascaded.type = type;
+#endif
   return {L3_NVCOMP_CODEC(ANS, nvcompBatchedANSCompressDefaultOpts),
           L3_NVCOMP_CODEC(Bitcomp, bitcomp),
           L3_NVCOMP_CODEC(Cascaded, cascaded),

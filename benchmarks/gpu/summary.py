@@ -200,19 +200,21 @@ def find_gaps(measured: dict[str, dict[str, Any]]) -> list[str]:
 def summarise(folder: Path) -> None:
     """Writes pages and plot, and prints the short tables: of the peers those ahead of L3."""
     measured = {
-        name: read(folder, name) for name in ("kernels", "nvcomp", "pipeline_mixed", "training")
+        name: read(folder, name)
+        for name in ("kernels", "nvcomp", "nvcomp6", "pipeline_mixed", "training")
     }
     if not any(content["rows"] for content in measured.values()):
         print("nothing was measured")
         return
     host = json.loads((folder / "host.json").read_text())
-    kernels, peers = measured["kernels"], measured["nvcomp"]["rows"]
+    kernels = measured["kernels"]
+    peers = measured["nvcomp"]["rows"] + measured["nvcomp6"]["rows"]
     upload = kernels.get("host_to_device_gb_s")
-    whole_images = [r for r in measured["pipeline_mixed"]["rows"] if r["task"] == "whole images"]
-    pipelines = [pipeline_numbers(row, upload) for row in whole_images]
+    every = [pipeline_numbers(row, upload) for row in measured["pipeline_mixed"]["rows"]]
+    pipelines = [row for row in every if row["task"] == "whole images"]
     as_stored = [row for row in kernels["rows"] if NORMALIZED not in row["codec"]]
     verdicts = compare(device_points(peers), device_points(as_stored))
-    verdicts += compare(*pipeline_points(pipelines))
+    verdicts += compare(*pipeline_points(every))
     ahead = [verdict for verdict in verdicts if verdict.outcome == "ahead"]
     targets = kernel_targets(kernels["rows"]) + pipeline_targets(pipelines)
     gains = measured["training"].get("gains", [])

@@ -163,7 +163,8 @@ def pipeline_points(numbers: list[Row]) -> tuple[list[Point], list[Point]]:
     points = [
         Point(
             row["format"],
-            f"{row['set']}, {row['threads']} threads, batch {row['batch']}",
+            f"{row['set']}{', ' + row['task'] if row['task'].startswith('crops') else ''}, "
+            f"{row['threads']} threads, batch {row['batch']}",
             row["ratio"],
             row["pixel_gb_s"],
         )
