@@ -36,7 +36,7 @@ from l3dali.datasets.liquid.measure import measure_profile
 from l3dali.datasets.liquid.model import Limits, turn_seconds
 from l3dali.datasets.liquid.plan import find_plan
 from l3dali.datasets.liquid.profile import CPU, L3_FORMATS, SOURCE, Profile, cost_key
-from l3dali.images.headers import read_header
+from l3dali.images.formats import read_header
 
 PNG, JPEG = SETS = ("png", "jpeg")
 DISKS = (100, 200, 400, 1000)  # MB/s

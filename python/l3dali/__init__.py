@@ -5,9 +5,8 @@
 
 from l3dali import _build_info
 from l3dali.codec import CODINGS, Coding, Info, decode, decode_batch, encode, verify
-from l3dali.errors import L3Error, Status, UsageError
+from l3dali.errors import ImageError, L3Error, Status, UsageError
 from l3dali.files import imread, imwrite, info
-from l3dali.images.headers import ImageError
 from l3dali.images.transcoding import transcode
 
 __version__ = _build_info.VERSION  #: As "1.0.0".

@@ -15,7 +15,6 @@ from l3dali import codec
 from l3dali.arguments import DEFAULT_THREADS, checked_window, contiguous
 from l3dali.atomic import write_atomically
 from l3dali.errors import L3Error, UsageError
-from l3dali.images.reading import IMAGE_SUFFIXES
 from l3dali.parts import (
     HEAD_BYTES,
     Member,
@@ -27,6 +26,7 @@ from l3dali.parts import (
     os_error,
     read_open,
 )
+from l3dali.signatures import IMAGE_SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -33,18 +33,22 @@ _SHORT_SIGNATURES = (b"BM", JPEGXL_CODESTREAM, *_NETPBM)
 # Longer patterns for short signatures: reserved bytes and size of BMP; sizes or words of netpbm.
 # Text may begin like netpbm in digits.
 _SURE = re.compile(rb"(?s:BM.{4}\0{4}.{4})[\x0c(48@l|]\0|P[4-6]\n(?:#|\d+\s+\d)|P7\n(?:#|[A-Z]+ )")
+# By `format_of`: the name for people, and the suffixes, the usual one first.
 _NAMES = {
-    "png": "PNG",
-    "jpeg": "JPEG",
-    "webp": "WebP",
-    "jpegxl": "JPEG XL",
-    "jpeg2000": "JPEG 2000",
-    "bmp": "BMP",
-    "tiff": "TIFF",
-    "netpbm": "netpbm",
-    "npy": "NumPy",
-    "dicom": "DICOM",
+    "png": ("PNG", ".png"),
+    "jpeg": ("JPEG", ".jpg", ".jpeg"),
+    "webp": ("WebP", ".webp"),
+    "jpegxl": ("JPEG XL", ".jxl"),
+    "jpeg2000": ("JPEG 2000", ".jp2", ".j2k"),
+    "bmp": ("BMP", ".bmp"),
+    "tiff": ("TIFF", ".tif", ".tiff"),
+    "netpbm": ("netpbm", ".ppm", ".pgm", ".pam", ".pbm", ".pnm"),
+    "npy": ("NumPy", ".npy"),
+    "dicom": ("DICOM", ".dcm"),
 }
+FORMAT_OF_SUFFIX = {each: format for format, (_, *all) in _NAMES.items() for each in all}
+READ_SUFFIXES = FORMAT_OF_SUFFIX.keys()
+IMAGE_SUFFIXES = READ_SUFFIXES | {".avif", ".exr", ".gif", ".heic", ".heif", ".ico", ".tga"}
 # Formats that are not supported.
 _NOT_READ = {"GIF": (b"GIF87a", b"GIF89a"), "OpenEXR": (b"v/1\x01",)}
 _BRANDS_NOT_READ = {
@@ -85,21 +89,15 @@ def remedy_for_other(data: bytes) -> str:
         return "a lazy handle: use lazy=False, or the operators of fn.l3"
     name, is_sure = format_of(data)
     if name in _NAMES:
-        what = f"a {_NAMES[name]} file, not an L3 image"
+        what = f"a {_NAMES[name][0]} file, not an L3 image"
         if not is_sure:
-            what = f"not an L3 image, perhaps a {_NAMES[name]} file"
+            what = f"not an L3 image, perhaps a {_NAMES[name][0]} file"
         return f"{what}: convert it with l3 encode"
     if other := format_not_read(data):
         article = "an" if other[0] in "AO" else "a"
         return f"{article} {other} file, not an L3 image: convert it to PNG, then with l3 encode"
     return ""
 
-
-READ_SUFFIXES = frozenset(
-    {".png", ".tif", ".tiff", ".jpg", ".jpeg", ".webp", ".bmp", ".jxl", ".jp2", ".j2k"}
-    | {".pbm", ".pgm", ".ppm", ".pnm", ".pam", ".npy", ".dcm"}
-)
-IMAGE_SUFFIXES = READ_SUFFIXES | {".avif", ".exr", ".gif", ".heic", ".heif", ".ico", ".tga"}
 
 _UNREAD_SUFFIXES = IMAGE_SUFFIXES - READ_SUFFIXES
 

@@ -18,9 +18,9 @@ from cli_tools import L3, PIL_Image, files_below, image, imagecodecs, write_png,
 import l3dali
 from l3dali import atomic, codec
 from l3dali.cli import main
+from l3dali.images.formats import write_picture
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
-from l3dali.images.writing import write_picture
 
 
 @pytest.fixture

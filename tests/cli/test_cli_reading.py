@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 import l3dali
 from l3dali.cli import main, reading
 from l3dali.cli.reading import MemoryBudget, available_memory
+from l3dali.images.formats import write_picture
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
-from l3dali.images.writing import write_picture
 
 PIL_Image = pytest.importorskip("PIL.Image")
 imagecodecs = pytest.importorskip("imagecodecs")

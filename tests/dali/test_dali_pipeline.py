@@ -31,8 +31,8 @@ from dali_tools import (
 from nvidia.dali import fn, pipeline_def, types
 
 import l3dali
+from l3dali.images.formats import write_picture
 from l3dali.images.picture import Picture
-from l3dali.images.writing import write_picture
 
 pytestmark = pytest.mark.dali
 

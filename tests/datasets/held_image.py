@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from l3dali import cli, codec
 from l3dali.datasets.convert import alone, engine, storage
-from l3dali.images import reading
+from l3dali.images.formats import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +54,7 @@ def hold() -> None:
     if os.environ["HELD"] == "encode":
         codec.encode = encode
     elif os.environ["HELD"].startswith("read"):
-        reading._READERS["png"] = read
+        FORMATS["png"] = replace(FORMATS["png"], read=read)
     else:
         storage.HashedWriter.write = write  # type: ignore[assignment, method-assign]
 

@@ -7,12 +7,13 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from l3dali.datasets.convert import alone, engine, growth, limits
-from l3dali.images import reading
+from l3dali.images.formats import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,18 +21,18 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.images import Blob, Options, Outcome
     from l3dali.datasets.convert.job import Job
     from l3dali.datasets.convert.manifest import Row
-    from l3dali.images.picture import Palette, Picture
+    from l3dali.images.picture import Picture, ReadOptions
 
 KINDS = ("sound", "slow", "allocates", "spins", "crashes", "exits", "raises", "signals", "waits")
 CPU_SECONDS = 0.5
-_read = reading._READERS["bmp"]
+_bmp = FORMATS["bmp"]
 _read_apart = alone._read
 _convert, _work, _growth = alone._convert, engine._work, growth._growth_apart
 _set_clocks = limits.set_clocks
 
 
 def _misbehave() -> None:
-    reading._READERS["bmp"] = read
+    FORMATS["bmp"] = replace(_bmp, read=read)
     for module in (limits, alone):
         vars(module).update(CPU_SECONDS=CPU_SECONDS)
     alone.BYTES_A_SECOND = 2000
@@ -86,15 +87,15 @@ def raise_memory_error(*_: object) -> NoReturn:
 
 
 def work_without_a_package(job: Job) -> Iterator[list[Row]]:
-    reading._READERS["bmp"] = read_without_a_package
+    FORMATS["bmp"] = replace(_bmp, read=read_without_a_package)
     return _work(job)
 
 
-def read_without_a_package(_data: bytes, _palette: Palette) -> Picture:
+def read_without_a_package(_data: bytes, _options: ReadOptions) -> Picture:
     raise ModuleNotFoundError("no reader")
 
 
-def read(data: bytes, palette: Palette) -> Picture:
+def read(data: bytes, options: ReadOptions) -> Picture:
     kind = KINDS[data[-1]]
     if kind == "slow":  # It has a second more by its header, for 2,000 bytes of samples.
         end = time.process_time() + 0.6
@@ -115,4 +116,4 @@ def read(data: bytes, palette: Palette) -> Picture:
         signal.raise_signal(signal.SIGRTMIN + 5)
     if kind == "raises":
         raise SystemExit(3)
-    return _read(data, palette)
+    return _bmp.read(data, options)

@@ -48,8 +48,8 @@ from l3dali.datasets.convert.storage import (
     LocalFolder,
     open_folder,
 )
-from l3dali.images import headers, reading
-from l3dali.images.headers import read_header
+from l3dali.images import formats
+from l3dali.images.formats import read_header
 
 imagecodecs = pytest.importorskip("imagecodecs")
 
@@ -551,7 +551,7 @@ def test_failures_by_memory_or_a_missing_package_are_tried_again(
 ) -> None:
     """Not what is damaged: it would fail in each run."""
 
-    def read(_data: bytes, _palette: str) -> Any:
+    def read(*_: object) -> Any:
         raise error("broken data stream")
 
     write_tar(tmp_path / "s" / "a.tar", samples(2))
@@ -562,12 +562,12 @@ def test_failures_by_memory_or_a_missing_package_are_tried_again(
     write_tar(tmp_path / "s" / "c.tar", [("0.image", jxl)])
     command = (tmp_path / "s", tmp_path / "d", "-j", 1, "--on-error", choice)
     with monkeypatch.context() as patch:
-        for format in ("png", "jpegxl"):
-            patch.setitem(reading._READERS, format, read)
-        if error is OSError:  # as of WebP and JPEG
-            header = replace(read_header(png()), read_bytes=2**62)
-            for format in ("png", "jpegxl"):
-                patch.setitem(headers._READERS, format, lambda _: header)
+        header = replace(read_header(png()), read_bytes=2**62)
+        for name in ("png", "jpegxl"):
+            format = replace(formats.FORMATS[name], read=read)
+            if error is OSError:  # as of WebP and JPEG
+                format = replace(format, read_header=lambda _: header)
+            patch.setitem(formats.FORMATS, name, format)
         assert convert(*command) == 2
     found = {name: row.transient for name, row in rows_of(tmp_path / "d").items()}
     reason = "package" if error is ModuleNotFoundError else "memory"

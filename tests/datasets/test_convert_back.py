@@ -12,10 +12,9 @@ from convert_tools import convert, files_below, image, png, read_tar, rows_of, w
 
 import l3dali
 from l3dali.cli import main
-from l3dali.images.lossy import lossy_format
+from l3dali.images.formats import lossy_format, write_picture
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
-from l3dali.images.writing import write_picture
 
 imagecodecs = pytest.importorskip("imagecodecs")
 tifffile = pytest.importorskip("tifffile")

@@ -41,7 +41,7 @@ from l3dali.datasets.liquid.profile import (
     read_profile,
 )
 from l3dali.errors import UsageError
-from l3dali.images.headers import read_header
+from l3dali.images.formats import read_header
 from l3dali.images.reading import read_picture
 
 FAST = ["--seconds", "5", "--samples", "6"]

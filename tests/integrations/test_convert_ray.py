@@ -42,9 +42,10 @@ job.convert_each = held
 # The reader of BMP crashes.
 CRASHING = """
 import ctypes
-from l3dali.images import reading
+from dataclasses import replace
+from l3dali.images.formats import FORMATS
 
-reading._READERS["bmp"] = lambda *_: ctypes.string_at(0)
+FORMATS["bmp"] = replace(FORMATS["bmp"], read=lambda *_: ctypes.string_at(0))
 """
 WITH_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 # Clusters of tests that run at the same time are not to be found.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import l3dali
 from l3dali.cli import main
-from l3dali.images.headers import ImageError
+from l3dali.errors import ImageError
 from l3dali.images.reading import read_picture
 
 pydicom = pytest.importorskip("pydicom")

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 import l3dali
 from l3dali import _native
 from l3dali.cli import main
+from l3dali.images.formats import write_picture
 from l3dali.images.picture import Picture
-from l3dali.images.writing import write_picture
 
 PIL_Image = pytest.importorskip("PIL.Image")
 pytest.importorskip("imagecodecs")

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from l3dali.images.formats import write_picture
 from l3dali.images.geometry import shrink
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
-from l3dali.images.writing import write_picture
 
 PIL = pytest.importorskip("PIL")
 pytest.importorskip("PIL.Image")

@@ -19,7 +19,7 @@ from stream_builder import Stream, constant_tile
 
 import l3dali
 from l3dali import codec
-from l3dali.images import headers as image_headers
+from l3dali.metadata import MAX_METADATA_BYTES
 
 TILE_PIXELS = 1 << 16
 
@@ -222,7 +222,7 @@ def test_limits_are_those_of_the_code() -> None:
     assert len(LIMITS) == 8
     assert limit_of("pixels of a decoded image") == codec.DEFAULT_MAX_PIXELS
     assert limit_of("pixels of any L3 image") == codec.MAX_PIXELS
-    assert limit_of("bytes of an ICC profile") == image_headers.MAX_METADATA_BYTES
+    assert limit_of("bytes of an ICC profile") == MAX_METADATA_BYTES
     for function in (l3dali.decode, l3dali.verify, l3dali.imread, l3dali.transcode):
         default = inspect.signature(function).parameters["max_pixels"].default
         assert default == codec.DEFAULT_MAX_PIXELS, function

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from l3dali.images.lossy import lossy_format
+from l3dali.images.formats import lossy_format
 
 imagecodecs = pytest.importorskip("imagecodecs")
 PIL_Image = pytest.importorskip("PIL.Image")

@@ -24,15 +24,15 @@ from l3dali import codec
 from l3dali.arguments import MAX_KEPT_BYTES
 from l3dali.cli import main
 from l3dali.codec import chunks_of
-from l3dali.images import headers as image_headers
+from l3dali.errors import ImageError
+from l3dali.images.formats import write_picture
 from l3dali.images.geometry import shrink
-from l3dali.images.headers import ImageError
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
 from l3dali.images.transcoding import decoded_picture
-from l3dali.images.writing import write_picture
 from l3dali.metadata import (
     KEPT_TIFF_TAGS,
+    MAX_METADATA_BYTES,
     TiffTag,
     dump_metadata,
     load_metadata,
@@ -153,7 +153,7 @@ def test_large_metadata_is_not_read() -> None:
     assert load_metadata(data)["a"] == "x" * (2**24 - 8)
     with pytest.raises(ValueError, match="has 16777217 bytes, more than 16777216"):
         load_metadata(data + b" ")
-    assert image_headers.MAX_METADATA_BYTES == 2**24
+    assert MAX_METADATA_BYTES == 2**24
 
 
 @settings(max_examples=50)

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 import l3dali
 from l3dali.cli import main
-from l3dali.images.headers import ImageError, read_header
+from l3dali.errors import ImageError
+from l3dali.images.formats import read_header
 
 RNG = np.random.default_rng(0)
 

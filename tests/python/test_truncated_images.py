@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from l3dali.images.headers import ImageError
+from l3dali.errors import ImageError
 from l3dali.images.reading import read_picture
 
 imagecodecs = pytest.importorskip("imagecodecs")

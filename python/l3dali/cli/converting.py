@@ -38,7 +38,7 @@ from l3dali.datasets.convert.storage import MANIFEST_NAME, is_remote, open_folde
 from l3dali.datasets.convert.work import READ_SHARDS, find_work, unused_labels
 from l3dali.datasets.liquid.plan import read_plan
 from l3dali.errors import UsageError
-from l3dali.images.reading import READ_SUFFIXES, unread_images
+from l3dali.signatures import READ_SUFFIXES, unread_images
 
 if TYPE_CHECKING:
     import argparse

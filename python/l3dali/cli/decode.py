@@ -14,8 +14,8 @@ from l3dali.cli.reading import add_max_pixels_option
 from l3dali.cli.report import finish
 from l3dali.console import printable
 from l3dali.errors import UsageError
+from l3dali.images.formats import WRITERS, write_picture
 from l3dali.images.transcoding import decoded_picture
-from l3dali.images.writing import WRITERS, write_picture
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ from l3dali.cli.loop import make_files
 from l3dali.cli.reading import PictureReader, add_dicom_option, add_reading_options, compare
 from l3dali.cli.report import Report, finish
 from l3dali.console import counted
-from l3dali.images.reading import READ_SUFFIXES, unread_images
 from l3dali.images.transcoding import encode_picture
+from l3dali.signatures import READ_SUFFIXES, unread_images
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from l3dali.console import Failure
 from l3dali.errors import UsageError
-from l3dali.images.reading import IMAGE_SUFFIXES, unread_images
-from l3dali.images.writing import WRITERS
+from l3dali.images.formats import WRITERS
+from l3dali.signatures import IMAGE_SUFFIXES, unread_images
 
 if TYPE_CHECKING:
     import argparse

@@ -16,7 +16,7 @@ from l3dali.cli.inputs import find_inputs, read_file
 from l3dali.cli.outputs import OutputError, keeps, plan_outputs, write_result
 from l3dali.cli.report import Done, Report, check_summary
 from l3dali.console import Failure, progress, reason_of
-from l3dali.images.lossy import lossy_format
+from l3dali.images.formats import lossy_format
 
 if TYPE_CHECKING:
     import argparse

@@ -19,7 +19,7 @@ from l3dali.codec import DEFAULT_MAX_PIXELS
 from l3dali.datasets.convert.limits import cgroup_bytes
 from l3dali.errors import L3Error
 from l3dali.images.dicom import check_keywords
-from l3dali.images.headers import read_header
+from l3dali.images.formats import read_header
 from l3dali.images.reading import read_picture
 
 if TYPE_CHECKING:

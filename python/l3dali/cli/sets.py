@@ -18,7 +18,7 @@ from l3dali.datasets.convert.reader import FILES, OTHER, is_shard_name, kinds_of
 from l3dali.datasets.convert.sources import find_sources
 from l3dali.datasets.convert.storage import hash_file, open_folder
 from l3dali.errors import UsageError
-from l3dali.images.reading import unread_images
+from l3dali.signatures import unread_images
 
 if TYPE_CHECKING:
     import argparse

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from l3dali.images.headers import Header, ImageError
-from l3dali.images.picture import Picture
+from l3dali.errors import ImageError
+from l3dali.images.picture import Header, ImageFormat, Picture, ReadOptions
 from l3dali.metadata import DICOM, dump_metadata
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _WINDOWS = ("WindowCenter", "WindowWidth")
 _GROUPS = ("PerFrameFunctionalGroupsSequence", "SharedFunctionalGroupsSequence")
 
 
-def read_dicom_header(data: bytes) -> Header:
+def _read_header(data: bytes) -> Header:
     """Size of the image in a DICOM file.
 
     Raises:
@@ -55,27 +55,27 @@ def read_dicom_header(data: bytes) -> Header:
     return Header("dicom", dataset.Columns, dataset.Rows, raw, 4 * raw)
 
 
-def read_dicom(data: bytes, palette: str, tags: Collection[str]) -> Picture:
+def _read(data: bytes, options: ReadOptions) -> Picture:
     """The samples of the first frame: not rescaled, YCbCr as RGB, without bits of overlays.
 
-    `palette` "rgb" expands palettes. `tags` are keywords of additional data elements to keep.
+    `palette` "rgb" expands palettes.
 
     Raises:
         ImageError: a palette or a Modality LUT that cannot be kept, or an unknown keyword.
         Exception: of pydicom and its plugins, for damaged files.
     """
     dataset = _dataset(data)
-    check_keywords(tags)
+    check_keywords(options.dicom_tags)
     pixels = _samples(dataset)
     kept, dropped = _modality_lut(dataset, pixels), []
     is_palette = dataset.PhotometricInterpretation == "PALETTE COLOR"
     if is_palette:
-        if palette == "index":
+        if options.palette == "index":
             raise ImageError("the palette of a DICOM file cannot be kept; use palette rgb")
         from pydicom.pixels import apply_color_lut
 
         pixels = apply_color_lut(pixels, dataset)
-    for name in (*_NAMES, *_WINDOWS, *tags):
+    for name in (*_NAMES, *_WINDOWS, *options.dicom_tags):
         value = _element(dataset, name)
         try:
             dump_metadata({name: _plain(value)})
@@ -167,3 +167,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, MutableSequence):  # and no name of a person
         return [_plain(each) for each in value]
     return str(value)
+
+
+FORMAT = ImageFormat(_read_header, _read)

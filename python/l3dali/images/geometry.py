@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
     from l3dali.codec import Image
 
-__all__ = ["looks_like_labels", "shrink", "upright", "upright_xmp"]
-
-
 _ORIENTATION = 0x0112
 _SHORT = 3  # a type of TIFF
 # Searched in linear time: no blanks match in two ways.

@@ -14,16 +14,14 @@ from l3dali.arguments import (
     has_channels_first,
     unsupported_samples,
 )
-from l3dali.images.headers import Header, ImageError
-from l3dali.images.picture import Picture
+from l3dali.errors import ImageError
+from l3dali.images.picture import Header, ImageFormat, Picture, ReadOptions
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from l3dali.arguments import Layout
 
-
-def read_npy_header(data: bytes) -> Header:
+def _read_header(data: bytes) -> Header:
     """Size of the array; with three axes, the shape decides which is that of the channels.
 
     Raises:
@@ -68,17 +66,20 @@ def unsupported_array(data: bytes) -> str:
     return "" if dtype.type in SAMPLE_SCALARS else unsupported_samples(dtype)
 
 
-def read_npy(data: bytes, layout: Layout | None) -> Picture:
-    """The array as an image; `layout` as in `encode`.
+def _read(data: bytes, options: ReadOptions) -> Picture:
+    """The array as an image.
 
     Raises:
         ImageError: the array is no image, or looks like another layout.
         ValueError: the file is damaged.
     """
     array = np.load(io.BytesIO(data), allow_pickle=False)
-    if layout is None and array.ndim == 3 and has_channels_first(array.shape):
+    if options.layout is None and array.ndim == 3 and has_channels_first(array.shape):
         raise ImageError(f"{ask_for_layout(array.shape)}; in the command: --layout")
     try:
-        return Picture(as_hwc(array, layout))
+        return Picture(as_hwc(array, options.layout))
     except (TypeError, ValueError) as error:
         raise ImageError(str(error)) from None
+
+
+FORMAT = ImageFormat(_read_header, _read)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from l3dali.codec import Image
     from l3dali.images.picture import Palette
 
-__all__ = ["decoded_picture", "encode_picture", "transcode"]
-
 
 def transcode(
     data: Buffer,

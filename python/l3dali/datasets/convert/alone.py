@@ -19,7 +19,7 @@ from l3dali.datasets.convert.limits import (
     set_clocks,
     why_ended,
 )
-from l3dali.images.headers import read_header
+from l3dali.images.formats import read_header
 from l3dali.images.reading import read_picture
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from l3dali.signatures import PNG_SIGNATURE
 
 if TYPE_CHECKING:
-    from l3dali.images.headers import Header
+    from l3dali.images.picture import Header
 
 # What an image may be stored as, besides modes of the encoder and `png`.
 SOURCE = "source"  # it stays as it is

@@ -13,7 +13,7 @@ from l3dali.datasets.convert.limits import limited
 from l3dali.datasets.convert.pipeline import ImagePool, sum_totals
 from l3dali.datasets.convert.reader import is_in_process, read_blobs
 from l3dali.errors import UsageError
-from l3dali.images.lossy import lossy_format
+from l3dali.images.formats import lossy_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -17,13 +17,12 @@ from l3dali import codec
 from l3dali.console import reason_of
 from l3dali.datasets.convert.choosing import SOURCE, UNKNOWN, Seen, group_of
 from l3dali.datasets.convert.storage import new_hash
-from l3dali.images.headers import ImageError, read_header
-from l3dali.images.lossy import lossy_format
+from l3dali.errors import ImageError
+from l3dali.images.formats import WRITERS, lossy_format, read_header, write_picture
 from l3dali.images.npy import is_image_array, unsupported_array
-from l3dali.images.reading import READ_SUFFIXES, read_picture
+from l3dali.images.reading import read_picture
 from l3dali.images.transcoding import decoded_picture, encode_picture
-from l3dali.images.writing import WRITERS, floats_of, write_picture
-from l3dali.signatures import format_of
+from l3dali.signatures import FORMAT_OF_SUFFIX, READ_SUFFIXES, format_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,13 +41,6 @@ MOST_NAME = 1000  # characters at the end of a field's name, which each of its i
 # TIFFs in which GDAL has smaller copies, or a mask, of the image beside them: `0.tif.msk`
 _BESIDE = re.compile(r"(\.ovr|\.[^./]+\.msk)\Z", re.IGNORECASE)
 _WRITTEN = frozenset(suffix[1:] for suffix in WRITERS)
-# Formats by suffix, the usual suffix of each first.
-_FORMATS = {
-    **{"png": "png", "jpg": "jpeg", "jpeg": "jpeg", "tif": "tiff", "tiff": "tiff", "webp": "webp"},
-    **{"bmp": "bmp", "jxl": "jpegxl", "jp2": "jpeg2000", "j2k": "jpeg2000"},
-    **{"npy": "npy", "dcm": "dicom"},
-    **dict.fromkeys(("ppm", "pgm", "pam", "pbm", "pnm"), "netpbm"),
-}
 # Key-value pairs of results: the suffix of the source if it is not png. Lossy formats are not
 # written again: such images come back as PNG.
 _LOSSLESS_KEY, _LOSSY_KEY = "source_suffix", "lossy_source_suffix"
@@ -343,8 +335,8 @@ def _source_pairs(blob: Blob) -> dict[str, str]:
     suffix, format = splitext(blob.name)[1][1:], format_of(blob.data)[0]
     if suffix == format == "png":
         return {}
-    if _FORMATS.get(suffix.lower()) != format:
-        suffix = next(usual for usual, its in _FORMATS.items() if its == format)
+    if FORMAT_OF_SUFFIX.get(f".{suffix.lower()}") != format:
+        suffix = next(usual[1:] for usual, its in FORMAT_OF_SUFFIX.items() if its == format)
     if lossy_format(blob.data) is not None:
         return {_LOSSY_KEY: suffix}
     return {} if suffix == "png" else {_LOSSLESS_KEY: suffix}
@@ -377,7 +369,7 @@ def _turn_back(blob: Blob, options: Options, threads: int) -> tuple[bytes, Image
 
 
 def _read_back(data: bytes, picture: Picture, options: Options) -> Image:
-    if floats_of(picture) is not None:  # read_picture reads none
+    if picture.floats is not None:  # read_picture reads none
         import tifffile
 
         floats = tifffile.imread(io.BytesIO(data))

@@ -18,10 +18,9 @@ from l3dali.datasets.convert.reader import FILES, kind_of, read_blobs
 from l3dali.datasets.convert.sources import find_sources
 from l3dali.datasets.convert.storage import is_remote, open_folder
 from l3dali.datasets.convert.work import unused_labels
-from l3dali.errors import UsageError
-from l3dali.images.headers import ImageError, read_header
-from l3dali.images.reading import READ_SUFFIXES, unread_images
-from l3dali.signatures import format_of
+from l3dali.errors import ImageError, UsageError
+from l3dali.images.formats import read_header
+from l3dali.signatures import READ_SUFFIXES, format_of, unread_images
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

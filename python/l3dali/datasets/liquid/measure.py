@@ -41,7 +41,7 @@ from l3dali.datasets.liquid.profile import (
     cost_key,
 )
 from l3dali.errors import UsageError
-from l3dali.images.headers import read_header
+from l3dali.images.formats import read_header
 from l3dali.images.transcoding import encode_picture
 
 if TYPE_CHECKING:

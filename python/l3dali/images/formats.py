@@ -1,0 +1,84 @@
+"""All formats of image files: their sizes, their coding, and writing them without loss."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from l3dali.errors import ImageError, unreadable
+from l3dali.images import bmp, dicom, jpeg, jpeg2000, jpegxl, netpbm, npy, png, tiff, webp
+from l3dali.signatures import format_not_read, format_of
+
+if TYPE_CHECKING:
+    from l3dali.images.picture import Header, ImageFormat, Picture
+
+_MODULES = (png, tiff, webp, bmp, netpbm, jpegxl, jpeg2000, jpeg, npy, dicom)
+# By the names of `format_of`, which the modules have.
+FORMATS: dict[str, ImageFormat] = {m.__name__.rpartition(".")[2]: m.FORMAT for m in _MODULES}
+WRITERS = {suffix: writer for each in FORMATS.values() for suffix, writer in each.writers.items()}
+
+
+def read_header(data: bytes) -> Header:
+    """Reads the size of an image of any known format; decodes nothing.
+
+    A file of a few bytes can claim an image that takes all memory.
+
+    Raises:
+        ImageError: the format is unknown, the header is damaged, or the image is not supported:
+            several pages, or more than 4 channels (of TIFF 4096).
+    """
+    format, _ = format_of(data)
+    if format == "l3":
+        raise ImageError("already an L3 file")
+    if not format:
+        if not data:
+            raise ImageError("the file is empty")
+        other = format_not_read(data)
+        raise ImageError(
+            f"{other} files are not supported; convert it to PNG first"
+            if other
+            else "not an image of a known format"
+        )
+    try:
+        header = FORMATS[format].read_header(data)
+    except ImageError:
+        raise
+    except Exception as error:  # Libraries raise anything on damaged data.
+        raise unreadable(error) from error
+    if header.width < 1 or header.height < 1:
+        raise ImageError(f"cannot be read: {header.width} x {header.height} pixels")
+    return header
+
+
+def lossy_format(data: bytes) -> str | None:
+    """The name of the lossy format of an image file; None if it is lossless or unknown."""
+    format = FORMATS.get(format_of(data)[0])
+    try:
+        return format.lossy_name(data) if format else None
+    except (ValueError, IndexError, struct.error):
+        return None
+
+
+def write_picture(picture: Picture, suffix: str) -> bytes:
+    """The bytes of a lossless image file of the format that `suffix` (".png") names.
+
+    PNG and WebP keep ICC, EXIF and XMP, JPEG 2000 keeps ICC of RGB and gray, TIFF keeps ICC, XMP,
+    EXIF but for its directories, and the TIFF tags of `metadata`, PNG keeps palettes and the PNG
+    chunks of `metadata`. Only TIFF holds signed samples and floats.
+
+    Raises:
+        ImageError: the format cannot hold the picture, or its metadata is damaged.
+    """
+    channels, bits = picture.channels, 8 * picture.pixels.dtype.itemsize
+    writer = WRITERS[suffix]
+    if picture.pixels.dtype.kind == "i" and not writer.signed:
+        raise ImageError(f"{suffix} cannot hold signed samples; use .tif")
+    if picture.floats is not None and not writer.signed:
+        raise ImageError(f"{suffix} cannot hold floats; use .tif")
+    if channels not in writer.channels or bits not in writer.bits:
+        many = f"{channels} channel" if channels == 1 else f"{channels} channels"
+        able = ".png" if channels in WRITERS[".png"].channels else ".tif"
+        raise ImageError(f"{suffix} cannot hold {many} of {bits} bits; use {able}")
+    if max(picture.pixels.shape[:2]) > writer.longest:
+        raise ImageError(f"{suffix} has sides of at most {writer.longest} pixels; use .tif")
+    return writer.write(picture)
