@@ -44,12 +44,12 @@ const EngineFunctions* FindEngine(CpuEngine engine) {
       DecodeJpegTilesByCore, &kJpegKernelsCore};
   const bool any = engine == CpuEngine::kAuto;
 #if defined(__x86_64__)
-  static constexpr EngineFunctions kWithAvx2 = {DecodeTilesAvx2,       PayloadCheckAvx2,
-                                                StoreRectAvx2,         StoreGroupsAvx2,
-                                                DecodeJpegTilesByCore, &kJpegKernelsAvx2};
+  static constexpr EngineFunctions kWithAvx2 = {DecodeTilesAvx2,     PayloadCheckAvx2,
+                                                StoreRectAvx2,       StoreGroupsAvx2,
+                                                DecodeJpegTilesAvx2, &kJpegKernelsAvx2};
   static constexpr EngineFunctions kWithAvx512 = {DecodeTilesAvx512,     PayloadCheckAvx2,
                                                   StoreRectAvx2,         StoreGroupsAvx2,
-                                                  DecodeJpegTilesByCore, &kJpegKernelsAvx512};
+                                                  DecodeJpegTilesAvx512, &kJpegKernelsAvx512};
   const bool has_avx2 =
       __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt") && HasF16c();
   const bool has_avx512 =
@@ -59,9 +59,9 @@ const EngineFunctions* FindEngine(CpuEngine engine) {
   if (has_avx2 && (any || engine == CpuEngine::kAvx2)) return &kWithAvx2;
 #endif
 #if defined(__aarch64__)
-  static constexpr EngineFunctions kWithNeon = {DecodeTilesNeon,       PayloadCheckNeon,
-                                                StoreRectNeon,         StoreGroupsNeon,
-                                                DecodeJpegTilesByCore, &kJpegKernelsNeon};
+  static constexpr EngineFunctions kWithNeon = {DecodeTilesNeon,     PayloadCheckNeon,
+                                                StoreRectNeon,       StoreGroupsNeon,
+                                                DecodeJpegTilesNeon, &kJpegKernelsNeon};
   if (any || engine == CpuEngine::kNeon) return &kWithNeon;
 #endif
   return any || engine == CpuEngine::kScalar ? &kCore : nullptr;

@@ -46,7 +46,7 @@ KERNELS = ("fastest", "baseline", "avx2", "avx512")  # of the encoder
 GAP = 0xA5  # fills the bytes between output rows, which no decoder may touch
 
 # Engines that refuse jpeg tiles.
-WITHOUT_JPEG = set(ENGINES)
+WITHOUT_JPEG = {"emulated_cuda", "emulated_small_cuda"}
 
 Samples = NDArray[Any]
 

@@ -1,0 +1,159 @@
+"""Images of jpeg tiles on every engine of the CPU: windows, plans, threads and damage.
+
+The golden files have all samplings. Their pixels, by the reference decoder, are the truth.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import engines
+import numpy as np
+import pytest
+import reference_decoder
+from c_library import DecodeOptions, Window
+from engines import ENGINES, GAP, WITHOUT_JPEG
+from numpy.typing import NDArray
+from output_plans import Plan, assert_output, lay_out, random_plan, random_window, training_plan
+from reference_decoder import STATUS_NAMES
+from test_c_library import ranges_of
+from test_output_plan import damage
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "v2"
+SELECT = 0
+engine_matrix = pytest.mark.parametrize("engine", [e for e in ENGINES if e not in WITHOUT_JPEG])
+present = pytest.mark.usefixtures("require_engine")
+
+Image = NDArray[np.uint8]
+
+
+@functools.cache
+def files() -> list[tuple[str, bytes, Image]]:
+    """Names, files, and their pixels."""
+    found = []
+    for path in sorted(GOLDEN.glob("jpeg_*.l3")):
+        data = path.read_bytes()
+        samples = engines.decode("reference", data).samples
+        assert samples is not None
+        found.append((path.stem, data, samples))
+    return found
+
+
+def sampling(data: bytes) -> tuple[int, int]:
+    """1 for each direction, x and y, in which chroma has half the samples."""
+    chunk = dict(reference_decoder.parse(data).chunks)[b"JPEG"]
+    return chunk[1] & 1, chunk[1] >> 1
+
+
+def needed_tiles(data: bytes, plan: Plan) -> list[int]:
+    """Numbers of the tiles of a window and its halo."""
+    header = reference_decoder.parse_header(data)
+    x, y, width, height = plan.window
+    if width == 0 or height == 0:
+        return []
+    halo_x, halo_y = sampling(data)
+    right = min(x + width + halo_x, header.width) - 1 >> header.tile_width_log2
+    below = min(y + height + halo_y, header.height) - 1 >> header.tile_height_log2
+    left = max(x - halo_x, 0) >> header.tile_width_log2
+    above = max(y - halo_y, 0) >> header.tile_height_log2
+    columns = -(-header.width // (1 << header.tile_width_log2))
+    return [
+        row * columns + column
+        for row in range(above, below + 1)
+        for column in range(left, right + 1)
+    ]
+
+
+def with_tiles() -> list[tuple[str, bytes, Image]]:
+    return [file for file in files() if file[0].startswith("jpeg_tiles_4")]
+
+
+@engine_matrix
+@present
+@pytest.mark.parametrize("threads", [1, 3])
+def test_whole_images(engine: str, threads: int) -> None:
+    for name, data, image in files():
+        for row_padding in (0, 5):
+            outcome = engines.decode(engine, data, threads=threads, row_padding_bytes=row_padding)
+            assert outcome == engines.Outcome("kOk", None, image), name
+
+
+@engine_matrix
+@present
+def test_plans(engine: str) -> None:
+    """Windows of all types, normalized, mirrored, transposed, padded or gray."""
+    rng = np.random.default_rng(1)
+    for name, data, image in files():
+        for i in range(12):
+            plan = (training_plan if i % 3 == 0 else random_plan)(rng, image)
+            outcome = engines.decode_plan(engine, data, plan, threads=1 + i % 2)
+            assert outcome.samples is not None, (name, plan)
+            assert_output(plan, image, outcome.samples, GAP)
+
+
+@engine_matrix
+@present
+def test_many_windows(engine: str) -> None:
+    rng = np.random.default_rng(2)
+    for name, data, image in with_tiles():
+        for threads in (1, 2, 4):
+            plans = [random_plan(rng, image) for _ in range(7)]
+            outcome, outputs, _ = engines.decode_plans(engine, data, plans, threads=threads)
+            assert outcome.status == "kOk", name
+            for plan, output in zip(plans, outputs, strict=True):
+                assert_output(plan, image, output, GAP)
+
+
+def rows_as_stored(rng: np.random.Generator, image: Image) -> Plan:
+    height, width, channels = image.shape
+    plan = Plan(random_window(rng, width, height), (0, 0, 0, 0), "u1", SELECT, [*range(channels)])
+    lay_out(rng, plan)
+    return plan
+
+
+@engine_matrix
+@present
+def test_damage_matters_inside_the_window_and_its_halo_alone(engine: str) -> None:
+    rng = np.random.default_rng(3)
+    for name, data, image in with_tiles():
+        count = len(reference_decoder.parse(data).payloads)
+        for _ in range(12):
+            bad = int(rng.integers(count))
+            damaged = damage(data, bad)
+            plan = rows_as_stored(rng, image)
+            outcome = engines.decode_plan(engine, damaged, plan, threads=2)
+            if bad in needed_tiles(data, plan):
+                assert (outcome.status, outcome.tile) == ("kChecksumMismatch", bad), name
+            else:
+                assert outcome.samples is not None
+                assert_output(plan, image, outcome.samples, GAP)
+
+
+@pytest.mark.parametrize("engine", sorted(WITHOUT_JPEG))
+@present
+def test_gpus_refuse_jpeg_tiles(engine: str) -> None:
+    _, data, _ = with_tiles()[0]
+    assert engines.decode(engine, data) == engines.Outcome("kUnsupportedFeature", 0)
+
+
+def test_ranges_have_the_halo() -> None:
+    rng = np.random.default_rng(4)
+    for _, data, image in with_tiles():
+        payloads = reference_decoder.parse(data).payloads
+        first = len(data) - sum(map(len, payloads))
+        ends = first + np.cumsum([len(payload) for payload in payloads])
+        for _ in range(8):
+            plan = rows_as_stored(rng, image)
+            x, y, width, height = plan.window
+            if width == 0 or height == 0:
+                continue
+            options = DecodeOptions(window=Window(y, x, height, width))
+            status, _, ranges = ranges_of(data[:first], options, 0)
+            assert status == STATUS_NAMES.index("kOk")
+            found = [
+                tile
+                for tile, end in enumerate(ends)
+                if any(begin < end <= begin + size for begin, size in ranges)
+            ]
+            assert found == needed_tiles(data, plan)
