@@ -360,10 +360,9 @@ def explain_errors(items: Sequence[Buffer] | Sequence[Place]) -> Iterator[None]:
     try:
         yield
     except L3Error as error:
-        data = items[error.index or 0]
         reason = ""
         if error.status is Status.BAD_MAGIC:
-            reason = remedy_for_other(_beginning_of(data))
+            reason = remedy_for_other(_beginning_of(items[error.index or 0]))
         elif error.status is Status.CORRUPT_HEADER:
             reason = "header, chunks or tile index are corrupt, or data follows the image"
         if not reason:

@@ -65,7 +65,7 @@ def imread(
     Raises:
         L3Error: as in `decode`; the message names the file. A part of a URL or of an open file
             may be decoded although another part is damaged, or data follows the image.
-        OSError: the file cannot be read. Requests to a server are repeated for 20 s.
+        OSError: the file cannot be read. Requests to a server are repeated for 25 s.
         TypeError, ValueError: an argument is not valid.
         UsageError: the URL needs fsspec, or another package, that is not installed.
     """

@@ -8,6 +8,7 @@ import itertools
 import mmap
 import os
 import time
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from l3dali import codec
@@ -15,16 +16,16 @@ from l3dali.console import printable, reason_of
 from l3dali.errors import L3Error, Status, UsageError, needs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from typing_extensions import Buffer, TypeVar
 
     _Parsed = TypeVar("_Parsed")
 
 HEAD_BYTES = 4096  # where header, chunks and index of most files end
-_FIRST_BYTES = 2**15  # the first request for a part of a remote file: a round trip costs more
+FIRST_BYTES = 2**15  # the first request for a part of a remote file: a round trip costs more
 _GAP_BYTES = 2**17  # a shorter gap between two ranges of a remote file is fetched with them
-_PATIENCE_S = 20.0  # no request for a range begins later than that after the first
+_PATIENCE_S = 24.0  # until the last request for a range that fails ends, if all take as long
 _FIRST_PAUSE_S = 0.25  # before a range is asked for again; then twice as long each time
 _S3_CONNECTIONS = 64
 _MAP_NORESERVE = 0x4000  # Linux has this flag, `mmap` has no name for it
@@ -83,11 +84,14 @@ class PartialFiles:
     def plan(self, plan: Callable[[list[bytes]], codec.DecodeBatch]) -> codec.DecodeBatch:
         """Plans to decode parts of the files, of which `plan` gets the heads, and reads them.
 
+        `heads` end with the index then.
+
         Raises:
             L3Error: as `plan`.
             OSError: a file cannot be read, or ends before its parts.
         """
         batch = self.parse(plan)
+        heads = [head[:size] for head, size in zip(self.heads, batch.head_bytes, strict=True)]
         sizes = zip(self.heads, self.sizes, batch.file_bytes, strict=True)
         files: list[Any] = [
             _with_room(head, encoded if known is None else known) for head, known, encoded in sizes
@@ -105,6 +109,7 @@ class PartialFiles:
                 reason = f"the server sent {len(part)} of {end - begin} bytes: the file ends there"
                 raise OSError(errno.EIO, reason, self.name(i))
             files[i][begin:end] = part
+        self.heads = heads
         return batch
 
 
@@ -114,32 +119,41 @@ class RemoteFiles(PartialFiles):
     def __init__(
         self,
         members: Sequence[Member],
-        first_bytes: int | None = _FIRST_BYTES,
-        heads: Sequence[bytes | None] | None = None,
+        first_bytes: int | None = FIRST_BYTES,
+        known: Mapping[Member, bytes] = MappingProxyType({}),
     ) -> None:
         """Reads the heads.
 
         Args:
-            members: the files.
+            members: the files. One that is repeated in a row is read once, and its head is
+                repeated for `parse` and `plan`.
             first_bytes: of each file to read; None: all.
-            heads: those that are known.
+            known: heads.
         """
-        self._members = members
-        self.sizes = [member.size for member in members]
-        self.heads = [head or b"" for head in heads or [None] * len(members)]
+        self.members: list[Member] = []
+        self._file_of: list[int] = []  # of each item
+        for member in members:
+            if not self.members or member != self.members[-1]:
+                self.members.append(member)
+            self._file_of.append(len(self.members) - 1)
+        self.sizes = [member.size for member in self.members]
+        self.heads = [known.get(member, b"") for member in self.members]
         unknown = [i for i, head in enumerate(self.heads) if not head]
         for i, head in zip(unknown, self.read([(i, 0, first_bytes) for i in unknown]), strict=True):
             self.heads[i] = head
 
     def name(self, number: int) -> str:
-        return self._members[number].path
+        return self.members[number].path
+
+    def parse(self, parse: Callable[[list[bytes]], _Parsed]) -> _Parsed:
+        return super().parse(lambda heads: parse([heads[i] for i in self._file_of]))
 
     def read(self, ranges: Sequence[_Range]) -> list[bytes]:
         sizes = [self.sizes[i] for i, _, _ in ranges]
         parts = [b""] * len(ranges)
         asked: dict[int, tuple[str, int, int | None]] = {}
         for number, ((i, begin, end), size) in enumerate(zip(ranges, sizes, strict=True)):
-            path, offset, _ = self._members[i]
+            path, offset, _ = self.members[i]
             last = size if end is None or (size is not None and size < end) else end
             if last is None or begin < last:
                 asked[number] = path, offset + begin, None if last is None else offset + last
@@ -154,11 +168,11 @@ class RemoteFiles(PartialFiles):
 class OpenFile(PartialFiles):
     """A file that is open, from its position on."""
 
-    def __init__(self, file: Any, *, seeks: bool) -> None:
+    def __init__(self, file: Any, *, seeks: bool, size: int | None = None) -> None:
         self._file = file
         self._begin = file.tell() if seeks else None
-        self.sizes = [None]
-        self.heads = [bytes(read_open(file, HEAD_BYTES))]
+        self.sizes = [size]
+        self.heads = [bytes(read_open(file, min(HEAD_BYTES, size or HEAD_BYTES)))]
 
     def name(self, number: int) -> str:
         return name_of(self._file)
@@ -168,7 +182,7 @@ class OpenFile(PartialFiles):
         for _, begin, end in ranges:
             if self._begin is not None:
                 self._file.seek(self._begin + begin)
-            parts.append(self._file.read(end - begin))
+            parts.append(self._file.read(min(end, self.sizes[0] or end) - begin))
         return parts
 
 
@@ -203,6 +217,7 @@ def _fetch(ranges: list[tuple[str, int, int | None]]) -> list[bytes]:
     left = list(range(len(ranges)))
     begin = time.monotonic()
     for attempt in itertools.count(1):
+        attempt_begin = time.monotonic()
         found = _ask([ranges[i] for i in left])
         for i, answer in zip(left, found, strict=True):
             answers[i] = answer
@@ -211,10 +226,10 @@ def _fetch(ranges: list[tuple[str, int, int | None]]) -> list[bytes]:
             break
         final = next((i for i in left if _is_final(answers[i])), None)
         pause = _FIRST_PAUSE_S * 2 ** (attempt - 1)
-        waited = time.monotonic() - begin
-        if final is not None or waited + pause > _PATIENCE_S:
+        end = time.monotonic()
+        if final is not None or end - begin + pause + (end - attempt_begin) > _PATIENCE_S:
             i = left[0] if final is None else final
-            tries = f" ({attempt} attempts in {waited:.0f} s)" if final is None else ""
+            tries = f" ({attempt} attempts in {end - begin:.0f} s)" if final is None else ""
             raise os_error(answers[i], ranges[i][0], tries) from answers[i]
         time.sleep(pause)
     return [bytes(answer) for answer in answers]
@@ -263,11 +278,13 @@ def file_system(url: str) -> tuple[Any, str]:
     options = {}
     configured = fsspec.config.conf.get("s3", {})
     if url.startswith("s3://") and "config_kwargs" not in configured:
-        # Its own are 10 connections, and five attempts within each of ours.
+        # By default s3fs has 10 connections, and makes up to 50 attempts within each of ours.
         once = {"total_max_attempts": 1}
         options["config_kwargs"] = {"max_pool_connections": _S3_CONNECTIONS, "retries": once}
     try:
         fs, path = fsspec.core.url_to_fs(url, **options)
+        if options:
+            fs.retries = 1
     except ImportError as error:
         raise UsageError(f"{url} needs a package that is not installed: {error}") from None
     return fs, path
@@ -275,8 +292,9 @@ def file_system(url: str) -> tuple[Any, str]:
 
 def os_error(error: BaseException, url: str, tries: str = "") -> OSError:
     """The error for an exception of a library behind fsspec; names the URL."""
-    missing = errno.ENOENT if isinstance(error, FileNotFoundError) else errno.EIO
-    number = getattr(error, "errno", None) or missing  # fsspec raises some without a number
+    kinds = {FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES}
+    kind = next((number for kind, number in kinds.items() if isinstance(error, kind)), errno.EIO)
+    number = getattr(error, "errno", None) or kind  # fsspec raises some without a number
     is_named = number == errno.EIO or tries
     return OSError(number, (reason_of(error) if is_named else os.strerror(number)) + tries, url)
 

@@ -1,5 +1,5 @@
 // Python bindings `l3dali._cuda` of the CUDA engine. Layer: adapter. Arguments are validated in
-// python/l3dali/torch.py and python/l3dali/datasets/liquid/gpu.py.
+// python/l3dali/torch/decoding.py and python/l3dali/datasets/liquid/gpu.py.
 #include "cuda/engine/resources.h"
 #include "python/cuda_decoder.h"
 #include "python/gpu_meter.h"

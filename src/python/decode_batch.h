@@ -129,12 +129,9 @@ class DecodeBatch {
     return jobs;
   }
 
-  // How many bytes each file has, by its head.
-  std::vector<uint64_t> file_bytes() const {
-    std::vector<uint64_t> sizes;
-    for (const File& file : files_) sizes.push_back(FileBytes(views_[file.begin]));
-    return sizes;
-  }
+  // How many bytes each file has, and those of them before its first payload, by its head.
+  std::vector<uint64_t> file_bytes() const { return SizesBy(FileBytes); }
+  std::vector<uint64_t> head_bytes() const { return SizesBy(PayloadsOffset); }
 
   // The parts of each file that are decoded, sorted; with at most `max_gap` bytes between, joined.
   std::vector<std::vector<std::pair<uint64_t, uint64_t>>> Ranges(uint64_t max_gap) const {
@@ -229,6 +226,12 @@ class DecodeBatch {
               const BatchOptions& options)
       : options_(options), request_(request), windows_(windows), views_(count), plans_(count) {
     if (windows.size() != count) throw py::value_error("each item needs a window, or None");
+  }
+
+  std::vector<uint64_t> SizesBy(uint64_t (*size_of)(const ImageView&)) const {
+    std::vector<uint64_t> sizes;
+    for (const File& file : files_) sizes.push_back(size_of(views_[file.begin]));
+    return sizes;
   }
 
   void AddItem(bool shares_file, const FilePlace& place) {
@@ -422,6 +425,7 @@ inline py::class_<DecodeBatch> BindDecodeBatch(py::module_& m) {
            py::arg("is_partial") = false, py::arg("threads") = 1u)
       .def("ranges", &DecodeBatch::Ranges, py::arg("max_gap"))
       .def("complete", &DecodeBatch::Complete, py::arg("files"))
+      .def_property_readonly("head_bytes", &DecodeBatch::head_bytes)
       .def_property_readonly("file_bytes", &DecodeBatch::file_bytes)
       .def_property_readonly("shapes", &DecodeBatch::shapes)
       .def_property_readonly("dtypes", &DecodeBatch::types);

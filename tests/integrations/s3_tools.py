@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from werkzeug.serving import make_server
 SLOW_DOWN = (
     b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 )
+DENIED = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
 FOREVER = 10**9
 
 
@@ -27,8 +29,9 @@ class Fault:
         method: of the request.
         part: of its path.
         times: how many.
-        kind: `503` or `500`; `cut`: the connection ends in the middle of the answer; `short`: the
-            answer has half of the bytes, and says that these are all; `none`.
+        kind: `503`, `500` or `403`; `reset`: no answer comes; `cut`: the connection ends in the
+            middle of the answer; `short`: the answer has half of the bytes, and says that these
+            are all; `none`.
         before: called with the number of each before it is answered, from 1.
     """
 
@@ -86,14 +89,18 @@ def _with_faults(app: Any, server: Server) -> Callable[..., Iterable[bytes]]:
         if fault is None or fault.kind == "none":
             body = app(environ, start_response)
             return _counted(body, server, lock) if method == "GET" else body
+        if fault.kind == "reset":
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            raise ConnectionResetError("the server closes the connection")
         if fault.kind == "cut":
             return _cut(app(environ, start_response))
         if fault.kind == "short":
             return _shortened(app, environ, start_response)
         environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-        headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(SLOW_DOWN)))]
+        text = DENIED if fault.kind == "403" else SLOW_DOWN
+        headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(text)))]
         start_response(f"{fault.kind} Slow Down", headers)
-        return [] if method == "HEAD" else [SLOW_DOWN]
+        return [] if method == "HEAD" else [text]
 
     return answer
 

@@ -24,12 +24,13 @@ from torch.utils.data import DataLoader
 
 import l3dali
 import l3dali.torch
+from l3dali.torch import decoding
 
 Image = npt.NDArray[Any]
 ZEROS = l3dali.encode(np.zeros((2, 2), np.uint8))
 
 
-class EmulatedGpu(l3dali.torch._Gpu):
+class EmulatedGpu(decoding._Gpu):
     """A GPU whose memory is the host's."""
 
     def __init__(self) -> None:
@@ -52,7 +53,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         yield request.param
         return
     gpu = EmulatedGpu()
-    monkeypatch.setattr(l3dali.torch, "_gpu_of", lambda _: gpu)
+    monkeypatch.setattr(decoding, "_gpu_of", lambda _: gpu)
     yield "cuda"
 
 
@@ -189,7 +190,7 @@ def test_windows_of_one_file(device: str) -> None:
     tensor = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     for item in (data, tensor):
         items: list[Any] = [item] * len(windows)
-        gpu = None if device == "cpu" else l3dali.torch._gpu_of(torch.device(device))
+        gpu = None if device == "cpu" else decoding._gpu_of(torch.device(device))
         module = gpu.module if isinstance(gpu, EmulatedGpu) else None  # which counts
         before = 0 if module is None else module.decoded_tiles()
         batch = l3dali.torch.decode_batch(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, get_args, overload
 
 import torch
 
@@ -14,10 +15,10 @@ from l3dali.arguments import DEFAULT_THREADS, LAYOUTS, Layout, Window
 from l3dali.codec import DEFAULT_MAX_PIXELS, explain_errors
 from l3dali.console import printable
 from l3dali.errors import L3Error
-from l3dali.parts import Member
+from l3dali.parts import FIRST_BYTES, Member, RemoteFiles, is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from typing_extensions import Buffer, Unpack
 
@@ -52,7 +53,7 @@ def decode(
     Arguments and errors are those of `decode_batch`, for one file and one window. On a GPU
     `decode_batch` is much faster, as it decodes many images at once.
     """
-    options = _Options(device, mode, dtype, fill_range, layout, channels, threads, max_pixels)
+    options = DecodeOptions(device, mode, dtype, fill_range, layout, channels, threads, max_pixels)
     files, windows = (
         [arguments.contiguous(_bytes_of(data))],
         [arguments.checked_window("window", window)],
@@ -141,7 +142,7 @@ def decode_batch(
     """
     files = arguments.checked_files(items, _bytes_of)
     checked = arguments.checked_windows(windows, len(files))
-    options = _Options(device, mode, dtype, fill_range, layout, channels, threads, max_pixels)
+    options = DecodeOptions(device, mode, dtype, fill_range, layout, channels, threads, max_pixels)
     return _decode(files, checked, options, batched=batched, names_items=True)
 
 
@@ -160,7 +161,7 @@ class FileOptions(TypedDict, total=False):
 
 @overload
 def decode_files(
-    paths: Sequence[str | os.PathLike[str]],
+    paths: Sequence[str | os.PathLike[str] | Member],
     *,
     windows: Sequence[Window | None] | None = None,
     batched: Literal[False] = False,
@@ -168,14 +169,14 @@ def decode_files(
 ) -> list[torch.Tensor]: ...
 @overload
 def decode_files(
-    paths: Sequence[str | os.PathLike[str]],
+    paths: Sequence[str | os.PathLike[str] | Member],
     *,
     windows: Sequence[Window | None] | None = None,
     batched: Literal[True],
     **options: Unpack[FileOptions],
 ) -> torch.Tensor: ...
 def decode_files(
-    paths: Sequence[str | os.PathLike[str]],
+    paths: Sequence[str | os.PathLike[str] | Member],
     *,
     windows: Sequence[Window | None] | None = None,
     batched: bool = False,
@@ -183,8 +184,12 @@ def decode_files(
 ) -> list[torch.Tensor] | torch.Tensor:
     """Reads and decodes a batch of L3 files; of a window only its tiles.
 
+    Files behind URLs are read in one round of requests; with windows or channels, in a round for
+    the heads of all files and one for the tiles.
+
     Args:
-        paths: regular files. To decode several windows of a file, repeat its path in a row.
+        paths: regular files, URLs of fsspec (`s3://...`), or members of tar files. To decode
+            several windows of a file, repeat its path in a row.
         windows: as in `decode_batch`.
         batched: as in `decode_batch`.
         **options: those of `decode_batch`; `threads` also read the files.
@@ -193,27 +198,68 @@ def decode_files(
         A tensor for each path, or one for all.
 
     Raises:
-        OSError: the first file that cannot be read.
+        OSError: the first file that cannot be read. Requests to a server are repeated for 25 s.
         L3Error, TypeError, ValueError, RuntimeError, ImportError: as in `decode_batch`; an L3Error
             names the file.
+        UsageError: a URL needs fsspec, or another package, that is not installed.
     """
-    if isinstance(paths, (str, bytes, os.PathLike)):
+    if isinstance(paths, (str, bytes, os.PathLike, Member)):
         raise TypeError("paths must be a sequence of paths: put one path in a list")
-    files = [Member(os.fspath(path)) for path in paths]
-    for i, (path, _, _) in enumerate(files):
-        if not isinstance(path, str):
-            raise TypeError(f"paths[{i}] must be a path, not {type(path).__name__}")
-    checked = arguments.checked_windows(windows, len(files))
+    members = [member_of(f"paths[{i}]", path) for i, path in enumerate(paths)]
+    checked = arguments.checked_windows(windows, len(members))
+    return decode_members(members, checked, DecodeOptions(**options), batched=batched)
+
+
+def member_of(name: str, path: Any) -> Member:
+    """The file at a path; `name` is that of the argument."""
+    if isinstance(path, Member):
+        return path
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise TypeError(f"{name} must be a path, not {type(path).__name__}")
+    return Member(text)
+
+
+def decode_members(
+    members: list[Member],
+    windows: list[Window | None],
+    options: DecodeOptions,
+    *,
+    batched: bool | None,
+    remote: RemoteFiles | None = None,
+) -> list[torch.Tensor] | torch.Tensor:
+    """`decode_files` of checked arguments.
+
+    Args:
+        members: the files.
+        windows: of each.
+        options: for all.
+        batched: None: True if all outputs are alike.
+        remote: those of the members, if they are open already.
+    """
+    with naming_members(members):
+        if remote is None and any(is_url(member.path) for member in members):
+            is_whole = options.channels is None and not any(windows)
+            remote = RemoteFiles(members, None if is_whole else FIRST_BYTES)
+        return _decode(members, windows, options, batched=batched, names_items=True, remote=remote)
+
+
+@contextlib.contextmanager
+def naming_members(members: list[Member]) -> Iterator[None]:
+    """Adds the name of the file to the message of an L3Error with an index."""
     try:
-        return _decode(files, checked, _Options(**options), batched=batched, names_items=True)
+        yield
     except L3Error as error:
-        path, _, _ = files[error.index or 0]
+        path, offset, _ = members[error.index or 0]
+        place = f"{printable(path)} at byte {offset}" if offset else printable(path)
         reason = str(error).removeprefix(f"item {error.index}: ")
-        message = f"item {error.index}: {printable(path)}: {reason}"
+        message = f"item {error.index}: {place}: {reason}"
         raise L3Error(message, error.status, error.index) from None
 
 
-class _Options(NamedTuple):
+class DecodeOptions(NamedTuple):
+    """`FileOptions`, all of them."""
+
     device: torch.device | str | int = "cpu"
     mode: Mode = "UNCHANGED"
     dtype: torch.dtype | None = None
@@ -227,10 +273,11 @@ class _Options(NamedTuple):
 def _decode(
     files: list[Buffer] | list[Member],
     windows: list[Window | None],
-    options: _Options,
+    options: DecodeOptions,
     *,
-    batched: bool,
+    batched: bool | None,
     names_items: bool,
+    remote: RemoteFiles | None = None,
 ) -> list[torch.Tensor] | torch.Tensor:
     device, mode, dtype, fill_range, layout, channels, threads, max_pixels = options
     if fill_range not in (None, False, True):
@@ -244,19 +291,26 @@ def _decode(
         raise ValueError(f"layout {layout!r} is not supported; layouts: {', '.join(LAYOUTS)}")
     gpu = None if target.type == "cpu" else _gpu_of(target)
     count = arguments.checked_threads(threads)
-    with explain_errors(files):
-        batch = (_native if gpu is None else gpu.module).DecodeBatch(
-            files,
-            windows=windows,
-            colors=mode,
-            dtype=_name_of(dtype),
-            channels_first=layout == "CHW",
-            max_pixels=arguments.checked_max_pixels(max_pixels),
-            names_items=names_items,
-            channels=arguments.checked_channels(channels),
-            fills_range=fill_range,
-            threads=count,
-        )
+
+    make: type[_native.DecodeBatch] = (_native if gpu is None else gpu.module).DecodeBatch
+
+    def plan(items: Sequence[Any], is_partial: bool = True) -> _native.DecodeBatch:
+        with explain_errors(items):
+            return make(
+                items,
+                windows=windows,
+                colors=mode,
+                dtype=_name_of(dtype),
+                channels_first=layout == "CHW",
+                max_pixels=arguments.checked_max_pixels(max_pixels),
+                names_items=names_items,
+                channels=arguments.checked_channels(channels),
+                fills_range=fill_range,
+                is_partial=is_partial,
+                threads=count,
+            )
+
+    batch = plan(files, is_partial=False) if remote is None else remote.plan(plan)
     if _is_tracing():
         raise RuntimeError(
             "decoding cannot be traced: decode outside of torch.jit.trace and make_fx"
@@ -310,12 +364,12 @@ def _name_of(dtype: torch.dtype | None) -> str | None:
 
 
 def _tensors(
-    batch: _native.DecodeBatch, device: torch.device, *, batched: bool
+    batch: _native.DecodeBatch, device: torch.device, *, batched: bool | None
 ) -> list[torch.Tensor] | torch.Tensor:
     """Memory for the outputs."""
     outputs = list(zip(batch.shapes, batch.dtypes, strict=True))
     types = {name: getattr(torch, name) for _, name in outputs}
-    if not batched:
+    if not batched and (batched is False or len(set(outputs)) != 1):
         return [torch.empty(shape, dtype=types[name], device=device) for shape, name in outputs]
     if not outputs:
         raise ValueError("batched=True needs at least one item")
