@@ -30,6 +30,7 @@ MODULES = {
     "codecs": ("size", "speed", "jpeg", "effort"),
     "memory": ("memory",),
     "loaders": ("loaders",),
+    "torch_loader": ("torch_loader",),
     "dali_windows": ("roi",),
     "reader": ("reader",),
     "convert": ("convert",),

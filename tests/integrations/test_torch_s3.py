@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -180,3 +182,14 @@ def test_an_epoch_killed_in_the_middle_is_resumed(server: Server) -> None:
     resumed = make()
     resumed.load_state_dict(begun.state_dict())
     assert all(map(torch.equal, resumed, whole[1:]))
+
+
+def test_program_of_the_docs(server: Server) -> None:
+    """The one of docs/pytorch.md that reads from a bucket."""
+    page = (Path(__file__).parents[2] / "docs" / "pytorch.md").read_text()
+    (code,) = re.findall(r"^```python\n([^`]*s3://[^`]*)^```", page, re.MULTILINE)
+    for url in URLS[:3]:
+        s3fs.S3FileSystem().copy(url, url.replace("data/", "data/scenes/"))
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["batch"].shape == (1, 3, 256, 256)
