@@ -7,6 +7,7 @@ import gc
 import io
 import json
 import math
+import re
 import struct
 import sys
 import tracemalloc
@@ -1254,6 +1255,18 @@ def test_scaled_masks_are_reported(
     assert "scaled" not in capsys.readouterr().err
 
 
+def test_convert_names_types_of_tiff_and_remedies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in").mkdir()
+    for dtype in ("float32", "int32", "uint32"):
+        (tmp_path / "in" / f"{dtype}.tif").write_bytes(tiff(np.zeros((9, 8), dtype)))
+    assert main(["convert", str(tmp_path / "in"), str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    for dtype, remedy in (("float32", "millimetres"), ("int32", "if they fit"), ("uint32", "if")):
+        assert re.search(rf"samples of type {dtype} are not supported; .*{remedy}", said)
+
+
 @pytest.mark.parametrize("description", [None, "acquired"])
 def test_stacks_of_metamorph_are_refused(description: str | None) -> None:
     """Their planes follow the first page's strip; the items of a tag are their number."""
@@ -1535,7 +1548,7 @@ REFUSED = {
     ),
     "tiff_pages": (tiff(np.stack([noise(1)] * 2), photometric="minisblack"), "several images"),
     "tiff_float": (tiff(noise(1).astype(np.float32)), "float32"),
-    "tiff_signed_32_bits": (tiff(noise(1).astype(np.int32)), "signed samples of 32 bits"),
+    "tiff_signed_32_bits": (tiff(noise(1).astype(np.int32)), "samples of type int32"),
     "tiff_signed_least_is_white": (
         tiff(noise(1).astype(np.int16), photometric="miniswhite"),
         "white-is-zero",

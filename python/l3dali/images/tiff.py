@@ -285,7 +285,7 @@ def _pixels(data: bytes, page: tifffile.TiffPage, palette: Palette) -> tuple[Ima
         if len(colors) > 256:
             raise ImageError(f"a palette of {len(colors)} colours; at most 256 can be kept")
         return pixels, rgba(colors.tobytes(), b"")
-    if pixels.dtype.kind == "i" and page.bitspersample not in (8, 16):
+    if pixels.dtype.kind == "i" and page.bitspersample not in (8, 16, 32, 64):
         raise ImageError(f"signed samples of {page.bitspersample} bits are not supported")
     most = 2**page.bitspersample - 1
     if page.bitspersample in (1, 2, 4):
