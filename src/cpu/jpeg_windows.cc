@@ -189,6 +189,7 @@ class Windows {
       uint8_t* const rows = component->Row(component->next_row);
       source_.engine.jpeg->rows(component->blocks + block_row * component->block_row_bytes(),
                                 component->block_columns, rows, component->row_bytes);
+      if (component->x_shift == 0) continue;
       for (uint32_t y = 0; y < 8; ++y) {  // beyond the edges the last sample is repeated
         uint8_t* const row = rows + y * component->row_bytes;
         row[-1] = row[0];
