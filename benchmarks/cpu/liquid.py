@@ -29,7 +29,7 @@ from rich.progress import track
 
 import l3dali
 import l3dali.pipeline
-from l3dali.datasets.convert.choosing import Seen, group_of
+from l3dali.datasets.convert.images import Seen, group_of
 from l3dali.datasets.convert.storage import open_folder
 from l3dali.datasets.liquid.host import measure_reading
 from l3dali.datasets.liquid.measure import measure_profile

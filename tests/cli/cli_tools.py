@@ -45,6 +45,11 @@ def write_tree(root: Path) -> Path:
     return root
 
 
+def images_in(folder: Path) -> list[str]:
+    """The names of the images in a folder tree."""
+    return sorted(str(path) for path in folder.rglob("*") if path.suffix.lower() == ".png")
+
+
 def write_copies(folder: Path, count: int, source: Path) -> Path:
     """A folder of so many links to one file."""
     folder.mkdir()

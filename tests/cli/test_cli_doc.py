@@ -84,7 +84,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "_LONGEST_RUN", 0.05)
         patch.chdir(folder)
-        assert main(["encode", "train/", "-o", "train_l3/", "-q"]) == 0
+        assert main(["convert", "train/", "train_l3/", "-q"]) == 0
         assert main(["convert", "shards", "shards-l3", "-q"]) == 0
         assert main(["profile", "photos", "-o", "profile.json", *GIVEN]) == 0
         assert main(["plan", "profile.json", "-o", "plan.json"]) == 0

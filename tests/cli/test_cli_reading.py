@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from cli_tools import images_in
 from numpy.typing import NDArray
 
 import l3dali
-from l3dali.cli import main, reading
-from l3dali.cli.reading import MemoryBudget, available_memory
+from l3dali.cli import main
 from l3dali.images.formats import write_picture
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
@@ -53,9 +50,9 @@ def test_palette_images_that_become_colours_are_counted(
     masks: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = masks.parent / "l3"
-    assert main(["encode", str(masks), "-o", str(out)]) == 0
+    assert main(["encode", *images_in(masks), "-o", str(out)]) == 0
     error = capsys.readouterr().err
-    assert "l3: palette images that became RGB: 3;" in error
+    assert "l3: palette images that became colours: 3;" in error
     assert "--palette index keeps the class numbers" in error
     assert main(["verify", str(out), "--source", str(masks)]) == 0
 
@@ -65,7 +62,16 @@ def test_palette_images_that_become_colours_are_counted(
 
 def test_max_side_and_its_verification(masks: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = masks.parent / "l3"
-    arguments = ["encode", str(masks), "-o", str(out), "--labels", "--max-side", "25", "--verify"]
+    arguments = [
+        "encode",
+        *images_in(masks),
+        "-o",
+        str(out),
+        "--labels",
+        "--max-side",
+        "25",
+        "--verify",
+    ]
     assert main(arguments) == 0
     assert l3dali.imread(out / "photo.l3").shape == (20, 25, 3)
     numbers = read_picture((masks / "palette1.png").read_bytes(), palette="index").pixels
@@ -74,7 +80,7 @@ def test_max_side_and_its_verification(masks: Path, capsys: pytest.CaptureFixtur
     assert main([*against, "--max-side", "25"]) == 0
     capsys.readouterr()
     assert main(against) == 2
-    kinds = "50 x 40, channels: 3, 8 bits; the L3 image 25 x 20, channels: 3, 8 bits\n"
+    kinds = "50 x 40, channels: 3, 8 bits; the result 25 x 20, channels: 3, 8 bits\n"
     assert f"photo.l3: the source is {kinds}" in capsys.readouterr().err
 
 
@@ -91,61 +97,3 @@ def test_max_pixels(masks: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert "50 x 40 pixels are more than the limit of 1999" in capsys.readouterr().err
         assert main([*command, "--max-pixels", f"{2**31 + 1}"]) == 2
         assert "is not a number from 1 to 2147483648" in capsys.readouterr().err
-
-
-# Memory.
-
-
-def test_budget_is_never_exceeded() -> None:
-    budget, lock, used = MemoryBudget(10), threading.Lock(), 0
-
-    def work(size: int) -> None:
-        nonlocal used
-        with budget.reserve(size):
-            with lock:
-                used += min(size, 10)
-                assert used <= 10
-            with lock:
-                used -= min(size, 10)
-
-    with ThreadPoolExecutor(8) as pool:
-        sizes = np.random.default_rng(0).integers(0, 25, 200)
-        for future in [pool.submit(work, int(size)) for size in sizes]:
-            future.result()
-    assert used == 0
-
-
-def test_memory_is_released_when_the_work_fails() -> None:
-    budget = MemoryBudget(10)
-    for _ in range(3):
-        with pytest.raises(KeyError), budget.reserve(9):
-            raise KeyError
-    with budget.reserve(10):
-        pass
-
-
-@pytest.mark.parametrize("command", ["encode", "verify"])
-def test_images_wait_for_memory(masks: Path, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With room for one at a time, each image reserves at least twelve copies of its pixels."""
-    assert main(["encode", str(masks), "-o", str(masks.parent / "l3")]) == 0
-    reserved: list[int] = []
-    reserve = MemoryBudget.reserve
-
-    def note(self: MemoryBudget, size: int) -> Any:
-        assert self._free in (0, 1)
-        reserved.append(size)
-        return reserve(self, size)
-
-    monkeypatch.setattr(reading, "available_memory", lambda: 2)
-    monkeypatch.setattr(MemoryBudget, "reserve", note)
-    arguments = ["-o", str(masks.parent / "new")] if command == "encode" else ["--source", masks]
-    inputs = masks if command == "encode" else masks.parent / "l3"
-    assert main([command, str(inputs), *map(str, arguments), "-j", "4"]) == 0
-    assert sum(size >= 12 * 40 * 50 for size in reserved) == 5
-
-
-def test_available_memory_is_within_the_control_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert 0 < available_memory() <= physical
-    monkeypatch.setattr(reading, "cgroup_bytes", lambda: 4096)
-    assert available_memory() == 4096

@@ -18,8 +18,8 @@ COMMANDS = [
     "convert images converted -j 2",
     "convert converted images-again -j 2 --to png",
     "verify converted -j 2",
-    "encode images -o encoded -j 2 --verify",
-    "decode encoded -o decoded -j 2",
+    "encode images/0.png images/1.png -o encoded -j 2 --verify",
+    "decode encoded/0.l3 encoded/1.l3 -o decoded -j 2",
     "profile images --seconds 0.1 --disk 2GB/s",
     "plan profile.json",
 ]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from l3dali import cli, codec
-from l3dali.datasets.convert import alone, engine, storage
+from l3dali.datasets.convert import engine, pool, storage
 from l3dali.images.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.job import Job
     from l3dali.datasets.convert.manifest import Row
 
-_work, _convert, _encode = engine._work, alone._convert, codec.encode
+_work, _convert, _encode = engine._work, pool._convert, codec.encode
 
 
 def encode(*arguments: Any, **options: Any) -> bytes:
@@ -50,7 +50,7 @@ def write(*_: object) -> None:
 
 def hold() -> None:
     """In each process."""
-    engine._work, alone._convert = work, convert
+    engine._work, pool._convert = work, convert
     if os.environ["HELD"] == "encode":
         codec.encode = encode
     elif os.environ["HELD"].startswith("read"):
@@ -66,9 +66,9 @@ def work(job: Job) -> Iterator[list[Row]]:
     return _work(job)
 
 
-def convert(blob: Blob, options: Options, threads: int) -> Outcome | None:
+def convert(blob: Blob, options: Options, threads: int, is_sure: bool) -> Outcome | None:
     hold()
-    return _convert(blob, options, threads)
+    return _convert(blob, options, threads, is_sure)
 
 
 def run() -> None:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from l3dali.datasets.convert import alone, engine, growth, limits
+from l3dali.datasets.convert import engine, pool, workers
 from l3dali.images.formats import FORMATS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from l3dali.datasets.convert.images import Blob, Options, Outcome
     from l3dali.datasets.convert.job import Job
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 KINDS = ("sound", "slow", "allocates", "spins", "crashes", "exits", "raises", "signals", "waits")
 CPU_SECONDS = 0.5
 _bmp = FORMATS["bmp"]
-_read_apart = alone._read
-_convert, _work, _growth = alone._convert, engine._work, growth._growth_apart
-_set_clocks = limits.set_clocks
+_read_apart = pool._read
+_convert, _work = pool._convert, engine._work
+_set_clocks = workers.set_clocks
 
 
 def _misbehave() -> None:
     FORMATS["bmp"] = replace(_bmp, read=read)
-    for module in (limits, alone):
+    for module in (workers, pool):
         vars(module).update(CPU_SECONDS=CPU_SECONDS)
-    alone.BYTES_A_SECOND = 2000
-    if "SHORT_WAITS" in os.environ:  # 3 s in a batch, 2 s alone, and no seconds by the header
-        limits.WAIT_SECONDS, alone.BYTES_A_SECOND = 3, 10000
-        vars(alone).update(set_clocks=wait_two_seconds)
-    alone._convert = convert
+    pool.BYTES_A_SECOND = 2000
+    if "SHORT_WAITS" in os.environ:  # 3 s in a batch, 2 s pool, and no seconds by the header
+        workers.WAIT_SECONDS, pool.BYTES_A_SECOND = 3, 10000
+        vars(pool).update(set_clocks=wait_two_seconds)
+    pool._convert = convert
 
 
 def wait_two_seconds(cpu_seconds: int, seconds: int) -> None:
@@ -51,9 +51,9 @@ def work(job: Job) -> Iterator[list[Row]]:
     return _work(job)
 
 
-def convert(blob: Blob, options: Options, threads: int) -> Outcome | None:
+def convert(blob: Blob, options: Options, threads: int, is_sure: bool) -> Outcome | None:
     _misbehave()
-    return _convert(blob, options, threads)
+    return _convert(blob, options, threads, is_sure)
 
 
 def read_or_end(data: bytes, options: Options, labels: bool) -> Picture:
@@ -62,18 +62,18 @@ def read_or_end(data: bytes, options: Options, labels: bool) -> Picture:
 
 
 def work_or_end(job: Job) -> Iterator[list[Row]]:
-    end_for(job)
+    end_for(*(file.name for file in job.files))
     return _work(job)
 
 
-def growth_or_end(jobs: Sequence[Job], threads: int, set_bytes: int) -> str:
-    end_for(*jobs)
-    return _growth(jobs, threads, set_bytes)
+def convert_or_end(blob: Blob, options: Options, threads: int, is_sure: bool) -> Outcome | None:
+    end_for(blob.name)
+    return _convert(blob, options, threads, is_sure)
 
 
-def end_for(*jobs: Job) -> None:
+def end_for(*names: str) -> None:
     """Ends the process where a file has such a name, as a library's crash does."""
-    if any(file.name.startswith("deadly") for job in jobs for file in job.files):
+    if any(name.startswith("deadly") for name in names):
         end()
 
 

@@ -44,10 +44,7 @@ from l3dali import codec
 from l3dali.cli import main
 from l3dali.datasets.convert import storage
 from l3dali.datasets.convert.manifest import Manifest
-from l3dali.datasets.convert.storage import (
-    LocalFolder,
-    open_folder,
-)
+from l3dali.datasets.convert.storage import LocalFolder, open_folder
 from l3dali.images import formats
 from l3dali.images.formats import read_header
 
@@ -1042,7 +1039,7 @@ def test_no_space_left(
         patch.setattr(storage.HashedWriter, "write", full)
         assert convert(tmp_path / "s", tmp_path / "d", "-j", "1") == 2
     error = capsys.readouterr().err
-    assert "no space left; run again" in error
+    assert "no space left; 0 of 3 shards and files are done; run again" in error
     assert error.count("No space left on device") == 2
     assert files_below(tmp_path / "d") == set()
     assert convert(tmp_path / "s", tmp_path / "d") == 0

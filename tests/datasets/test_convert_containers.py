@@ -26,14 +26,10 @@ from convert_tools import (
 
 from l3dali.cli import main
 from l3dali.console import reason_of
-from l3dali.datasets.convert import pipeline, tar, tfrecord
+from l3dali.datasets.convert import pool, tar, tfrecord
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.manifest import FAILED, Manifest, Row
-from l3dali.datasets.convert.storage import (
-    HashedReader,
-    RemoteFolder,
-    open_folder,
-)
+from l3dali.datasets.convert.storage import HashedReader, RemoteFolder, open_folder
 
 crc32c = pytest.importorskip("crc32c")
 
@@ -276,7 +272,7 @@ def test_a_bucket_that_fails(
 def test_members_that_are_no_images_wait_within_the_bound(tmp_path: Path) -> None:
     size, count = 2**22, 40
     path = write_tar(tmp_path / "a.tar", [(f"{i}.txt", bytes(size)) for i in range(count)])
-    pool = pipeline.ImagePool(Options(), threads=2)
+    images = pool.ImagePool(Options(), threads=2)
     pulled = 0
 
     def read() -> Iterator[tar.Member]:
@@ -286,9 +282,9 @@ def test_members_that_are_no_images_wait_within_the_bound(tmp_path: Path) -> Non
                 pulled += 1
                 yield member
 
-    ahead = [pulled - done for done, _ in enumerate(pool.convert(read()))]
+    ahead = [pulled - done for done, _ in enumerate(images.convert(read()))]
     assert len(ahead) == count
-    assert max(ahead) * size <= 2 * pipeline.WAITING_BYTES + 2 * size
+    assert max(ahead) * size <= 2 * pool.WAITING_BYTES + 2 * size
 
 
 FORMATS: tuple[Any, Any] = tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT

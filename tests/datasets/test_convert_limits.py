@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import hostile_readers
 import imagecodecs
@@ -23,8 +22,9 @@ from convert_tools import convert, files_below, image, png, read_tar, rows_of, s
 
 from l3dali import codec
 from l3dali.cli import main
-from l3dali.datasets.convert import alone, engine, growth, job, limits
-from l3dali.datasets.convert.images import Blob, Options, convert_image
+from l3dali.datasets.convert import engine, job, pool, workers
+from l3dali.datasets.convert.conversion import convert_image
+from l3dali.datasets.convert.images import Blob, Options
 
 REASONS = {  # patterns
     "allocates": r"needs more than 0.5 GiB \(--worker-memory\)",
@@ -46,7 +46,7 @@ def bmp(kind: str, seed: int) -> bytes:
 @pytest.fixture
 def hostile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_work", hostile_readers.work)
-    monkeypatch.setattr(limits, "CPU_SECONDS", hostile_readers.CPU_SECONDS)
+    monkeypatch.setattr(workers, "CPU_SECONDS", hostile_readers.CPU_SECONDS)
 
 
 MEMBERS = [
@@ -82,6 +82,17 @@ def test_a_reader_costs_its_image(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert {row.transient for row in rows_of(tmp_path / "d").values()} <= {"", "memory"}
 
 
+def test_encode_survives_a_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pool, "_convert", hostile_readers.convert)
+    for kind in ("crashes", "sound"):
+        (tmp_path / f"{kind}.bmp").write_bytes(bmp(kind, 1))
+    assert main(["encode", *map(str, sorted(tmp_path.iterdir()))]) == 2
+    assert "crashes.bmp: the reader crashed (SIGSEGV)\n" in capsys.readouterr().err
+    assert (tmp_path / "sound.l3").exists()
+
+
 @pytest.mark.usefixtures("hostile")
 @pytest.mark.parametrize("choice", ["fail", "drop"])
 def test_failures_are_failures(tmp_path: Path, choice: str) -> None:
@@ -113,23 +124,12 @@ def test_a_result_of_too_many_bytes(
     assert files_below(tmp_path / "d") == set()
 
 
-@pytest.mark.parametrize("killer", [hostile_readers.end, hostile_readers.raise_memory_error])
-def test_the_estimate_of_growth_dies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killer: Any
-) -> None:
-    (tmp_path / "s").mkdir()
-    (tmp_path / "s" / "a.png").write_bytes(png())
-    monkeypatch.setattr(growth, "_growth_apart", killer)
-    assert convert(tmp_path / "s", tmp_path / "d") == 0
-    assert files_below(tmp_path / "d") == {"a.l3"}
-
-
 @pytest.mark.parametrize("jobs", ["-j1", "-j2"])
 def test_a_killed_worker_costs_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], jobs: str
 ) -> None:
     monkeypatch.setattr(engine, "_work", hostile_readers.work_or_end)
-    monkeypatch.setattr(growth, "_growth_apart", hostile_readers.growth_or_end)
+    monkeypatch.setattr(pool, "_convert", hostile_readers.convert_or_end)
     (tmp_path / "s").mkdir()
     for name, side in (("deadly", 99), ("a", 64), ("b", 65)):
         noise = np.random.default_rng(side).integers(0, 255, (side, side, 3)).astype(np.uint8)
@@ -174,10 +174,10 @@ def test_a_daemonic_process(tmp_path: Path) -> None:
 
 
 def test_what_the_system_has_killed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alone, "_convert", hostile_readers.end)
+    monkeypatch.setattr(pool, "_convert", hostile_readers.end)
     # The second may be an image, and may be none.
     for blob in (Blob("a.png", png(), "a.png"), Blob("a.txt", b"P5, a text", "a.txt")):
-        outcome = alone.convert_alone(blob, Options(), 1, lambda: None)
+        outcome = pool.convert_alone(blob, Options(), 1, lambda: None)
         assert outcome is not None
         assert outcome.failure == "its process ended by SIGKILL"
         assert outcome.transient == "memory"
@@ -188,7 +188,7 @@ def test_a_reader_costs_its_sample(
 ) -> None:
     """In `l3 profile`, whose process the crash ended."""
     pytest.importorskip("nvidia.dali")
-    monkeypatch.setattr(alone, "_read", hostile_readers.read_or_end)
+    monkeypatch.setattr(pool, "_read", hostile_readers.read_or_end)
     (tmp_path / "s").mkdir()
     for kind in ("sound", "crashes"):
         (tmp_path / "s" / f"{kind}.bmp").write_bytes(bmp(kind, 0))
@@ -199,7 +199,7 @@ def test_a_reader_costs_its_sample(
 
 SIGNALS = """
 import signal
-from hostile_readers import engine, limits, work
+from hostile_readers import engine, workers, work
 from l3dali.cli import run
 
 if __name__ == "__main__":
@@ -229,9 +229,9 @@ FORKED = """
 import multiprocessing, os, sys
 from concurrent.futures import ProcessPoolExecutor
 from convert_tools import png
-from l3dali.datasets.convert import children
+from l3dali.datasets.convert import workers
 from l3dali.datasets.convert.images import Blob, Options
-from l3dali.datasets.convert.alone import convert_alone
+from l3dali.datasets.convert.pool import convert_alone
 
 def convert(seed):
     return convert_alone(Blob("a.png", png(seed), "a.png"), Options(), 1, lambda: None)
@@ -240,7 +240,7 @@ if __name__ == "__main__":
     expected = [convert(seed) for seed in range(40)]
     with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
         assert list(pool.map(convert, range(40))) == expected
-    with children._server_lock:  # as while another thread starts a child
+    with workers._server_lock:  # as while another thread starts a child
         fork = os.fork()
         if fork == 0:
             sys.exit(convert(0) != expected[0])  # It ends as a program does.
@@ -273,9 +273,9 @@ def test_alone_is_the_same_for_every_format() -> None:
         PIL.Image.fromarray(pixels).save(file, format)
         files[f"a.{suffix}"] = file.getvalue()
     for name, data in files.items():
-        alone._idle.clear()
+        pool._idle.clear()
         blob = Blob(name, bytes(data), name)
-        outcome = alone.convert_alone(blob, Options(), 1, lambda: None)
+        outcome = pool.convert_alone(blob, Options(), 1, lambda: None)
         assert outcome is not None
         assert outcome.failed == name.startswith("damaged"), name
         assert outcome == convert_image(blob, Options()), name

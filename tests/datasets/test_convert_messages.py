@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import imagecodecs
 import numpy as np
 import pytest
 from convert_tools import (
@@ -22,8 +23,7 @@ from convert_tools import (
 import l3dali
 from l3dali.cli import main
 from l3dali.datasets.convert.storage import LOCK_NAME, MANIFEST_NAME, LocalFolder
-
-imagecodecs = pytest.importorskip("imagecodecs")
+from l3dali.images.reading import read_picture
 
 
 def jpeg() -> bytes:
@@ -203,14 +203,16 @@ def test_labels_that_name_no_image(
             (source / name).write_bytes(data)
     given = ("--labels", "_msk.png", "--labels", "a.png")
     for _ in range(2):  # converted, and done before
-        assert convert(source, tmp_path / "d", *given) == 0
+        assert convert(source, tmp_path / "d", *given) == 2
         told = capsys.readouterr().err.splitlines()
-        # Of files that is known before the work, too.
-        assert told.count("l3: --labels '_msk.png' matches no image") == (1 if shard else 2)
-        assert not any("a.png" in line for line in told)
-        assert "l3: palette images that became colours: 1; --labels marks others" in told
-    assert convert("--dry-run", source, tmp_path / "f", *given) == 0
-    assert f"would convert {'1 shard' if shard else '2 files'} of " in capsys.readouterr().out
+        if shard:  # Of files that is known before the work.
+            assert "--labels '_msk.png': matches no image" in told
+            assert not any("a.png" in line for line in told)
+            assert "l3: palette images that became colours: 1; --labels marks others" in told
+        else:
+            assert told == ["l3: --labels '_msk.png' matches no image"]
+    assert convert("--dry-run", source, tmp_path / "f", *given) == (0 if shard else 2)
+    capsys.readouterr()
     assert convert(source, tmp_path / "e", "--labels", ".seg.png") == 0
     assert "--labels" not in capsys.readouterr().err
     if not shard:
@@ -220,6 +222,49 @@ def test_labels_that_name_no_image(
             in capsys.readouterr().err
         )
         assert not (tmp_path / "f").exists()
+
+
+def test_options_that_differ_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_pngs(tmp_path / "s", "a.png", "b.png")
+    assert convert(tmp_path / "s", tmp_path / "d") == 0
+    assert "again" not in capsys.readouterr().err
+    more = ("--effort", 1, "--labels", "b.png", "--max-side", 9, "--orient")
+    assert convert(tmp_path / "s", tmp_path / "d", *more) == 0
+    told = "effort was 5, is 1, labels was not set, is b.png, orient was not set, is yes, max-side"
+    assert (
+        f"l3: converting 2 results again, since options differ: {told} was not set, is 9\n"
+        in capsys.readouterr().err
+    )
+    assert l3dali.imread(tmp_path / "d" / "a.l3").shape[1] == 9
+
+
+def test_a_dry_run_says_that_the_run_would_stop(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s").mkdir()
+    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3)).astype(np.uint8)
+    (tmp_path / "s" / "a.jpg").write_bytes(imagecodecs.jpeg_encode(noise, level=60))
+    assert convert(tmp_path / "s", tmp_path / "d", "--dry-run") == 2
+    assert "l3: the run would stop: the sources are JPEG files" in capsys.readouterr().err
+    assert convert(tmp_path / "s", tmp_path / "d", "--dry-run", "--grow") == 0
+
+
+def test_image_options_both_ways(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_pngs(tmp_path / "s", "a.png")
+    (tmp_path / "s" / "b.png").write_bytes(mask("palette")[1])
+    assert convert(tmp_path / "s", tmp_path / "d", "--palette", "index", "--max-side", 20) == 0
+    assert l3dali.info(tmp_path / "d" / "b.l3").labels
+    shape = l3dali.imread(tmp_path / "d" / "a.l3").shape
+    assert max(shape) == 20
+    assert convert(tmp_path / "d", tmp_path / "w", "--to", "ppm", "--channels", "2,1,0") == 2
+    (tmp_path / "d" / "b.l3").unlink()
+    assert convert(tmp_path / "d", tmp_path / "p", "--to", "ppm", "--channels", "2,1,0") == 0
+    back = read_picture((tmp_path / "p" / "a.ppm").read_bytes()).pixels
+    assert np.array_equal(back, l3dali.imread(tmp_path / "d" / "a.l3")[..., ::-1])
+    capsys.readouterr()
+    for wrong in (("--channels", "1"), ("--to", "png", "--orient")):
+        assert convert(tmp_path / "s", tmp_path / "e", *wrong) == 2
+        assert f"l3: {wrong[0] if len(wrong) == 2 else '--orient'} " in capsys.readouterr().err
 
 
 def test_a_shard_without_an_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -280,11 +325,12 @@ def test_label_maps_are_not_made_smaller_by_chance(
     source.parent.mkdir()
     source.write_bytes(data)
     (tmp_path / "s" / "photo.png").write_bytes(large_png())
-    command = ["encode", str(source.parent), "-o", str(tmp_path / "d"), "--max-side", "40"]
+    files = [str(source), str(tmp_path / "s" / "photo.png")]
+    command = ["encode", *files, "-o", str(tmp_path / "d"), "--max-side", "40"]
     assert main([*command, "--json-summary", str(tmp_path / "told.json")]) == 2
     (failure,) = json.loads((tmp_path / "told.json").read_text())["failures"]
     assert failure["path"] == str(source)
-    assert "use --labels to keep them, --no-labels if it is a picture" in failure["reason"]
+    assert "use --labels to keep them, l3 encode --no-labels if it is" in failure["reason"]
     assert (tmp_path / "d" / "photo.l3").exists()
     assert main([*command, "--overwrite", "--labels"]) == 0
     assert set(np.unique(l3dali.imread(result))) <= set(range(12))

@@ -26,7 +26,8 @@ pytest.importorskip("scipy")
 
 import l3dali
 from l3dali.cli import main
-from l3dali.datasets.convert.images import Blob, Options, choose_format
+from l3dali.datasets.convert.conversion import choose_format
+from l3dali.datasets.convert.images import Blob, Options
 from l3dali.datasets.liquid.plan import Plan
 from l3dali.datasets.liquid.profile import SOURCE
 

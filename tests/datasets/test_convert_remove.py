@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from convert_tools import convert, files_below, png, rows_of, samples, write_tar
 
-from l3dali.cli import converting, main
+from l3dali.cli import convert as command
+from l3dali.cli import main
 from l3dali.datasets.convert.sources import Sources, find_sources
 from l3dali.datasets.convert.storage import LocalFolder
 
@@ -235,14 +236,14 @@ def test_sources_are_listed_under_the_lock(
     assert convert(folder, dest) == 0
 
     def find(arguments: list[str]) -> Sources:
-        monkeypatch.setattr(converting, "find_sources", find_sources)
+        monkeypatch.setattr(command, "find_sources", find_sources)
         found = find_sources(arguments)
         (folder / "new.png").write_bytes(png(9))
         assert convert(folder, dest) == 2
         assert "another l3 convert writes to" in capsys.readouterr().err
         return found
 
-    monkeypatch.setattr(converting, "find_sources", find)
+    monkeypatch.setattr(command, "find_sources", find)
     assert convert(folder, dest, "--remove-gone") == 0
     assert "gone" not in capsys.readouterr().err
     assert convert(folder, dest, "--remove-gone") == 0

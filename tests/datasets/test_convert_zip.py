@@ -92,8 +92,6 @@ def test_what_macos_adds_is_no_image(tmp_path: Path) -> None:
         assert archive.namelist() == ["a.l3", "__MACOSX/._a.png"]
         assert archive.read("__MACOSX/._a.png") == double
     assert (tmp_path / "d" / "._b.png").read_bytes() == double
-    assert main(["encode", str(tmp_path / "s"), "-o", str(tmp_path / "e")]) == 0
-    assert files_below(tmp_path / "e") == {"b.l3"}
 
 
 def test_results_are_the_same_bytes(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from convert_tools import (
     image,
     make_plan,
     png,
-    read_tar,
     rows_of,
     samples,
     save,
@@ -86,9 +85,9 @@ def test_totals(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_info_of_shards(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("info", converted, "--json") == 0
-    assert len(json.loads(capsys.readouterr().out)) == 2  # L3 files alone
-    assert run("info", converted / "a.tar") == 2
-    assert "a.tar: a shard: use l3 convert" in capsys.readouterr().err
+    assert len(json.loads(capsys.readouterr().out)) == IMAGES + 2
+    assert run("info", converted / "a.tar") == 0
+    assert f"{converted / 'a.tar'}: 0000.l3\n  image  30 x 24" in capsys.readouterr().out
 
 
 def test_a_shard_without_a_manifest(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -203,14 +202,14 @@ def test_a_source_that_has_changed(converted: Path, capsys: pytest.CaptureFixtur
     assert run("verify", converted, "--source", source) == 2
     told = capsys.readouterr().err
     assert f"{converted / 'a.tar'}: {source / 'a.tar'} has changed since the conversion" in told
-    assert f"{converted / '0.l3'}: the pixels differ" in told
+    assert f"{converted / '0.l3'}: the pixels of the result differ" in told
     assert f"{source / 'new.png'}: it has no result" in told
 
 
 def test_sources_of_any_name_without_a_result(
     converted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of l3 convert, which takes all files; l3 encode does not."""
+    """Of l3 convert, which takes all files."""
     source = converted.parent / "s"
     for name in ("a.idx", "l3-manifest.jsonl"):  # which are not converted
         (source / name).write_bytes(b"")
@@ -234,6 +233,13 @@ def test_l3_files_that_were_copied(tmp_path: Path) -> None:
     assert run("verify", tmp_path / "d", "--source", source) == 0
     (source / "old.l3").write_bytes(l3dali.encode(image(1)))
     assert run("verify", tmp_path / "d", "--source", source) == 2
+
+
+def test_a_shard_without_l3_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tar(tmp_path / "a.tar", samples(1))
+    for command in ("verify", "info"):
+        assert run(command, tmp_path / "a.tar") == 2
+        assert f"{tmp_path / 'a.tar'}: a shard without L3 images\n" in capsys.readouterr().err
 
 
 def test_indexes_of_shards(converted: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -291,9 +297,6 @@ def test_other_images_with_the_names_of_l3_files(
 def test_nothing_to_look_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("verify", tmp_path / "none.tar") == 2
     assert "no such file or folder" in capsys.readouterr().err
-    write_tar(tmp_path / "a.tar", samples(1))
-    assert run("verify", "-", tmp_path / "a.tar") == 2
-    assert "standard input cannot be combined with" in capsys.readouterr().err
-    assert run("verify", tmp_path / "a.tar") == 0  # not converted: no L3 images
-    assert "0 L3 images" in capsys.readouterr().err
-    assert len(read_tar(tmp_path / "a.tar")) == IMAGES
+    (tmp_path / "s").mkdir()
+    assert run("verify", tmp_path / "s") == 2
+    assert "no L3 files and no shards in the folders named" in capsys.readouterr().err

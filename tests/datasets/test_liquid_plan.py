@@ -17,7 +17,7 @@ pytest.importorskip("scipy")
 
 
 from l3dali.cli import main
-from l3dali.datasets.convert.choosing import Seen
+from l3dali.datasets.convert.images import Seen
 from l3dali.datasets.liquid.model import (
     Costs,
     Limits,

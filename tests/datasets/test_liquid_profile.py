@@ -22,9 +22,8 @@ from convert_tools import write_tar
 
 from l3dali import codec
 from l3dali.cli import main
-from l3dali.cli.arguments import rate_argument
-from l3dali.datasets.convert.choosing import group_of
-from l3dali.datasets.convert.images import Options
+from l3dali.cli.parser import rate_argument
+from l3dali.datasets.convert.images import Options, group_of
 from l3dali.datasets.convert.storage import open_folder
 from l3dali.datasets.liquid import measure
 from l3dali.datasets.liquid.dataset import Candidate, draw, open_dataset

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -112,11 +113,11 @@ def test_row(tmp_path: Path, row: str) -> None:
         l3dali.imwrite(path, FLOATS.view(np.uint16), metadata={"floats": "float32"})
     else:
         assert re.fullmatch(r"none|--\S.*", option)
-        options = [] if option == "none" else option.split()
+        options = [] if option == "none" else shlex.split(option)
         path = tmp_path / "l3" / "a.l3"
-        command = ["encode", str(tmp_path / "data"), "-o", str(tmp_path / "l3"), "--verify"]
+        command = ["convert", str(tmp_path / "data"), str(tmp_path / "l3"), "--grow"]
         assert main([*command, *options]) == 0
-    assert l3dali.info(path).labels == (option in ("--labels", "--palette index"))
+    assert l3dali.info(path).labels == (option in ("--labels '*'", "--palette index"))
 
     names = {"fn": fn, "l3dali": l3dali, "torch": torch, "types": types}
 

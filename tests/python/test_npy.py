@@ -110,9 +110,10 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     source.mkdir()
     (source / "a.npy").write_bytes(npy(array))
-    assert main(["encode", str(source), "-o", str(target)]) == 2
+    file = str(source / "a.npy")
+    assert main(["encode", file, "-o", str(target)]) == 2
     assert "layout" in capsys.readouterr().err
-    assert main(["encode", str(source), "-o", str(target), "--layout", "CHW", "--verify"]) == 0
+    assert main(["encode", file, "-o", str(target), "--layout", "CHW", "--verify"]) == 0
     decoded = l3dali.imread(target / "a.l3")
     np.testing.assert_array_equal(decoded, np.moveaxis(array, 0, 2))
     compare = ["verify", str(target), "--source", str(source)]

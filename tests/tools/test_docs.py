@@ -264,7 +264,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         png = imagecodecs.png_encode(image)
         (tmp_path / "png" / ("cats" if i % 2 else "dogs") / f"{i}.png").write_bytes(png)
     l3 = str(tmp_path / "l3")
-    assert cli.main(["encode", str(tmp_path / "png"), "-o", l3, "--verify", "--quiet"]) == 0
+    assert cli.main(["convert", str(tmp_path / "png"), l3, "--quiet"]) == 0
 
     for name in "abcd":
         image = make_image(rng, (100, 130, 3))

@@ -15,6 +15,7 @@ PAGE = (ROOT / "docs" / "reference" / "python.rst").read_text()
 # docs/operators.md has the operators of `fn` and `dynamic`, by tests/tools/test_docs.py.
 NOT_PUBLIC = {"arguments", "atomic", "console", "driver", "dynamic", "fn", "parts", "signatures"}
 FILES = {path.stem for path in (PACKAGE / "l3dali").glob("[!_]*.py")} | {"torch"}
+NOT_PUBLIC |= {"threads"}
 MODULES = ["l3dali", *(f"l3dali.{name}" for name in sorted(FILES - NOT_PUBLIC))]
 
 

@@ -1,6 +1,6 @@
 """The command `l3`: images to L3 files and back.
 
-One module for each command. They share `arguments`, `inputs`, `outputs`, `loop` and `report`.
+One module for each command. They share `parser`, `inputs`, `outputs`, `loop` and `summary`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from l3dali.cli import (
     decode,
     encode,
     info,
-    plan,
-    profile,
+    planning,
+    profiling,
     verify,
     view,
 )
-from l3dali.cli.arguments import Parser
 from l3dali.cli.loop import interrupt_once, signal_of
 from l3dali.cli.outputs import end_writes
-from l3dali.cli.report import EXIT_FAILED, SIGNALLED
+from l3dali.cli.parser import Parser
+from l3dali.cli.summary import EXIT_FAILED, SIGNALLED
 from l3dali.console import complain, hush_libraries
 from l3dali.errors import UsageError
 
@@ -44,8 +44,8 @@ _COMMANDS = (
     verify,
     view,
     convert,
-    profile,
-    plan,
+    profiling,
+    planning,
 )  # in the order of `l3 --help`
 
 

@@ -1,23 +1,82 @@
-"""The arguments of `l3 convert`; `converting` runs it."""
+"""The command `l3 convert`."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+import time
+from collections import Counter
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l3dali.cli.arguments import (
+from l3dali import codec
+from l3dali.cli.inputs import NOT_L3_FILES
+from l3dali.cli.loop import interrupt_once, signal_of
+from l3dali.cli.outputs import STDOUT
+from l3dali.cli.parser import (
+    add_channels_option,
     add_coding_options,
+    add_image_options,
     add_jobs_option,
     add_report_options,
     add_sources,
+    image_options,
+    local_cores,
     name_argument,
     new_command,
-    positive_number,
 )
-from l3dali.cli.reading import add_dicom_option, add_layout_option, add_max_pixels_option
+from l3dali.cli.summary import EXIT_FAILED, check_summary, conclude
+from l3dali.console import (
+    Failure,
+    complain,
+    counted,
+    megabytes,
+    print_table,
+    progress,
+    reason_of,
+    say,
+    tell_failures,
+)
+from l3dali.datasets.convert.engine import (
+    connect,
+    disconnect,
+    is_disk_full,
+    run_local,
+    run_on_ray,
+    tell_growth,
+)
+from l3dali.datasets.convert.images import Options
+from l3dali.datasets.convert.manifest import FAILED, Manifest
+from l3dali.datasets.convert.reader import FILES, is_shard_name
+from l3dali.datasets.convert.sources import find_sources
+from l3dali.datasets.convert.storage import MANIFEST_NAME, is_remote, open_folder
+from l3dali.datasets.convert.work import (
+    HEADERS,
+    READ_SHARDS,
+    count_text,
+    find_work,
+    summarize,
+    unused_labels,
+)
+from l3dali.errors import UsageError
+from l3dali.images.formats import WRITERS
+from l3dali.signatures import READ_SUFFIXES, unread_images
 
 if TYPE_CHECKING:
-    from l3dali.cli.arguments import Commands
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import TypeAlias
+
+    from l3dali.cli.parser import Commands
+    from l3dali.datasets.convert.job import Job
+    from l3dali.datasets.convert.manifest import Row
+    from l3dali.datasets.convert.sources import Sources
+    from l3dali.datasets.convert.work import Summary, Work
+
+    Engine: TypeAlias = Callable[[Sequence[Job], int], Iterator[list[Row]]]
+
+_FEW = 10  # names that are printed
 
 
 def add_command(commands: Commands) -> None:
@@ -38,10 +97,11 @@ def add_command(commands: Commands) -> None:
     parser.add_argument("dest", type=name_argument, metavar="DEST", help="output folder or URL")
     parser.add_argument(
         "--to",
-        choices=["l3", "png", "tif", "source"],
+        choices=["l3", *(suffix[1:] for suffix in WRITERS), "source"],
         default="l3",
         help="output format; source: the original format of each image; default: l3",
     )
+    add_channels_option(parser)
     add_coding_options(parser)
     parser.add_argument(
         "--plan",
@@ -64,9 +124,7 @@ def add_command(commands: Commands) -> None:
         help="if an image cannot be converted: fail its shard, keep it unchanged, or drop its "
         "sample; default: %(default)s",
     )
-    add_max_pixels_option(parser)
-    add_layout_option(parser)
-    add_dicom_option(parser)
+    add_image_options(parser)
     parser.add_argument(
         "--remove-gone",
         action="store_true",
@@ -80,13 +138,6 @@ def add_command(commands: Commands) -> None:
         action=argparse.BooleanOptionalAction,
         default=True,
         help="decode each result and compare it with its source; default: yes",
-    )
-    parser.add_argument(
-        "--worker-memory",
-        type=positive_number,
-        default=4096,
-        metavar="MB",
-        help="memory limit of each process that reads files; default: %(default)s",
     )
     parser.add_argument(
         "--grow", action="store_true", help="convert lossy images even if the result is larger"
@@ -103,6 +154,227 @@ def add_command(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from l3dali.cli import converting  # libraries for data sets are for this command alone
+    """Converts, and prints or writes a summary; returns the exit code."""
+    if arguments.plan is not None and (arguments.coding is not None or arguments.to != "l3"):
+        raise UsageError("--plan chooses the formats; omit --coding and --to")
+    if arguments.to != "l3" and arguments.coding is not None:
+        raise UsageError("--coding cannot be combined with --to: it only applies to L3 output")
+    if arguments.to == "l3" and arguments.channels is not None:
+        raise UsageError("--channels needs --to: it only applies to L3 files that are decoded")
+    changes = {"--orient": arguments.orient, "--max-side": arguments.max_side is not None}
+    for name in (name for name, is_given in changes.items() if is_given):
+        if arguments.plan is not None or arguments.to != "l3":
+            raise UsageError(
+                f"{name} cannot be combined with {'--to' if arguments.plan is None else '--plan'}"
+            )
+    _refuse_dest(arguments.dest)
+    plan = None
+    if arguments.plan is not None:
+        from l3dali.datasets.liquid.plan import read_plan  # imports its libraries
 
-    return converting.run(arguments)
+        plan = read_plan(arguments.plan)
+    options = Options(
+        to=arguments.to,
+        coding=arguments.coding or codec.DEFAULT_CODING,
+        effort=arguments.effort,
+        labels=tuple(arguments.labels or (plan.labels if plan is not None else ())),
+        on_error=arguments.on_error,
+        verify=arguments.verify,
+        plan=plan,
+        channels=arguments.channels,
+        **image_options(arguments),
+    )
+    if arguments.json_summary is not None and arguments.dry_run:
+        raise UsageError("--json-summary cannot be combined with --dry-run")
+    check_summary(arguments.json_summary)
+    target = open_folder(arguments.dest)
+    if arguments.dry_run:
+        sources = _find_sources(arguments)
+        with Manifest(target, read_only=True) as manifest:
+            work = find_work(sources, arguments.dest, options, manifest, 1)
+            _check_names(work, options)
+            _print_gone(work.gone, "would be removed" if arguments.remove_gone else "")
+            return _preview(work, _growth(work, options, arguments))
+    with Manifest(target) as manifest:  # It is locked before files are listed.
+        interrupt_once()
+        sources = _find_sources(arguments)
+        with _open_engine(arguments) as (engine, workers):
+            interrupt_once()  # again, as Ray sets handlers of its own
+            work = find_work(sources, arguments.dest, options, manifest, workers)
+            _check_names(work, options)
+            if growth := _growth(work, options, arguments):
+                raise UsageError(growth)
+            say(work.changed_options(options))
+            if work.jobs:
+                manifest.begin()
+            gone = work.gone
+            if arguments.remove_gone and gone:
+                gone = manifest.remove(gone)
+                complain(
+                    f"l3: results of sources that are gone: {len(work.gone) - len(gone)} removed"
+                )
+                work.failures += [Failure(row.source, row.reason) for row in gone if row.reason]
+            _print_gone(gone)
+            start = time.perf_counter()
+            new = _convert(work, engine, workers, manifest, quiet=arguments.quiet)
+            try:
+                manifest.save()
+            except Exception as error:  # Storage raises anything. It is tried again.
+                work.failures.append(Failure(MANIFEST_NAME, reason_of(error)))
+            summary = summarize(new, work.kept, time.perf_counter() - start)
+            summary.failures = work.failures + summary.failures
+            summary.failures += [
+                Failure(f"--labels {name!r}", "matches no image")
+                for name in arguments.labels  # The data set of a plan may have had others.
+                if not summary.labels[name]
+            ]
+            if not arguments.quiet:
+                output = sys.stderr if arguments.json_summary == STDOUT else sys.stdout
+                if work.jobs:
+                    print_table(HEADERS, *summary.table(), file=output)
+                print(summary if work.jobs else f"nothing to do: {summary}", file=output)
+            lines = _remarks(summary, work, options)
+            fields = summary.fields() | {"links_not_followed": work.links}
+            return conclude(arguments, summary.failures, lines, fields)
+
+
+def _refuse_dest(url: str) -> None:
+    """Refuses a DEST that is a file."""
+    local = Path(url.removeprefix("file://"))
+    if not is_remote(url) and os.path.lexists(local) and not local.is_dir():
+        raise UsageError(f"{url} is not a folder; DEST must be one")
+
+
+def _find_sources(arguments: argparse.Namespace) -> Sources:
+    sources = find_sources(arguments.sources)
+    if arguments.remove_gone:  # Sources that are not found would seem to be gone.
+        if not sources.are_whole:
+            raise UsageError("--remove-gone needs whole folders as SOURCE, not single files")
+        for failure in sources.failures[:1]:
+            reason = f"{failure.path}: {failure.reason}"
+            raise UsageError(f"{reason}; --remove-gone needs all sources")
+    return sources
+
+
+@contextmanager
+def _open_engine(arguments: argparse.Namespace) -> Iterator[tuple[Engine, int]]:
+    """The engine, and how many jobs it runs at a time."""
+    jobs = arguments.jobs or local_cores()
+    if arguments.engine == "local":
+        yield run_local, jobs
+        return
+    cores = connect(jobs)
+    try:
+        yield run_on_ray, arguments.jobs or max(1, cores)
+    finally:
+        disconnect()
+
+
+def _growth(work: Work, options: Options, arguments: argparse.Namespace) -> str:
+    """Why a new run would stop: lossy sources would grow."""
+    is_new = work.jobs and not work.kept  # Growth was checked before an earlier run began.
+    if not is_new or options.to != "l3" or options.plan is not None or arguments.grow:
+        return ""
+    return tell_growth(work.jobs, arguments.jobs or local_cores())
+
+
+def _print_gone(gone: Sequence[Row], what: str = "") -> None:
+    """Prints which results have no source, and what happens to them."""
+    if gone:
+        what = what or "--remove-gone removes the unchanged ones"
+        complain(f"l3: results whose sources are gone: {len(gone)}; {what}:")
+        names = ", ".join(f"{row.result} (of {row.source})" for row in gone[:_FEW])
+        complain(f"{names}{', ...' * (len(gone) > _FEW)}")
+
+
+def _preview(work: Work, growth: str) -> int:
+    """Prints the work of a run, and why it would stop; returns the exit code."""
+    files = sum(len(job.files) for job in work.jobs)
+    shards = sum(job.kind != FILES for job in work.jobs)
+    size = megabytes(sum(job.bytes for job in work.jobs))
+    print(
+        f"would convert {count_text(shards, files - shards)} of {size}; {len(work.kept)} are done"
+    )
+    names = Counter(Path(name).suffix.lower() for name in work.names)
+    say(unread_images(names, "that would be copied unchanged"))
+    tell_failures(work.failures)
+    say([f"the run would stop: {growth}"] if growth else [])
+    return EXIT_FAILED if work.failures or growth else 0
+
+
+def _convert(
+    work: Work, engine: Engine, workers: int, manifest: Manifest, *, quiet: bool
+) -> list[Row]:
+    new: list[Row] = []
+    full = 0
+
+    def state() -> str:
+        done = len(work.kept) + sum(row.status != FAILED for row in new)
+        text = f"{done} of {len(work.kept) + files} shards and files are done"
+        return f"{text}; run again to continue"
+
+    files = sum(len(job.files) for job in work.jobs)
+    try:
+        with closing(engine(work.jobs, workers)) as results:  # type: ignore[type-var]
+            for rows in progress(results, files, quiet=quiet, files_of=len):
+                manifest.add(rows)
+                new += rows
+                full = full + 1 if is_disk_full(rows) else 0
+                if full > workers:  # A large result may only have used the space for a moment.
+                    complain(f"l3: no space left; {state()}")
+                    break
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(signal_of(error), state()) from None
+    return new
+
+
+def _remarks(summary: Summary, work: Work, options: Options) -> list[str]:
+    """Further lines for people."""
+    total, to_l3 = summary.total, options.to == "l3"
+    others = "marks others" if options.labels else "NAMES keeps the numbers of their entries"
+    counts = {
+        "shards without an index for DALI, since member names have blanks": summary.unindexed,
+        "images written as PNG or TIFF, since their original format is lossy or cannot hold "
+        "them": total.substituted,
+        "links to folders not followed": work.links,
+        "links to files followed": work.linked,
+    }
+    lines = [f"{what}: {count}" for what, count in counts.items() if count]
+    lines += [f"{text}: {counted(n, 'image')}" for text, n in sorted(summary.remarks.items())]
+    if total.expanded:
+        lines.append(f"palette images that became colours: {total.expanded}; --labels {others}")
+    image = "image" if to_l3 else "L3 file"
+    if not summary.stored and not summary.failures:
+        read = f"; supported: {' '.join(sorted(READ_SUFFIXES))}, and in {READ_SHARDS}" * to_l3
+        lines.append(f"no {image} was found in {summary.done_text}{read}")
+    elif names := summary.imageless:
+        dots = ", ..." * (len(names) > _FEW)
+        named = f"{len(names)} ({', '.join(names[:_FEW])}{dots})"
+        lines.append(f"shards in which no {image} was found: {named}")
+    if not to_l3:
+        return lines
+    lines += unread_images(summary.others, "copied unchanged")
+    if count := summary.others[".l3"]:
+        lines.append(f"L3 files copied unchanged: {count}; for another coding {NOT_L3_FILES}")
+    return lines
+
+
+def _check_names(work: Work, options: Options) -> None:
+    """Raises UsageError if there is no image, or one of --labels matches no name.
+
+    With shards, only the run shows what matches.
+    """
+    suffixes = {Path(name).suffix.lower() for name in work.names}
+    has_shards = any(map(is_shard_name, work.names))
+    if suffixes == {".l3"} and options.to == "l3" and options.plan is None:
+        raise UsageError(f"all sources are L3 files already; for another coding {NOT_L3_FILES}")
+    if options.to != "l3" and work.names and not (has_shards or suffixes & {"", ".l3"}):
+        raise UsageError(
+            f"no L3 file among {counted(len(work.names), 'file')}; --to {options.to} decodes L3 "
+            "files: name the folder that has them as SOURCE"
+        )
+    if options.labels and work.names and not has_shards:
+        for remark in unused_labels(options, work.names, are_all=True):
+            if options.plan is None:
+                raise UsageError(remark)
+            say([remark])  # The data set of the plan may have had such images.

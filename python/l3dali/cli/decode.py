@@ -5,22 +5,20 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from l3dali import codec
-from l3dali.arguments import checked_channels
-from l3dali.cli.arguments import add_output_options, new_file_command
-from l3dali.cli.inputs import L3_SUFFIX
 from l3dali.cli.loop import make_files
-from l3dali.cli.reading import add_max_pixels_option
-from l3dali.cli.report import finish
-from l3dali.console import printable
+from l3dali.cli.parser import (
+    add_channels_option,
+    add_max_pixels_option,
+    add_output_options,
+    new_file_command,
+)
+from l3dali.cli.summary import finish
+from l3dali.datasets.convert.images import Options
 from l3dali.errors import UsageError
-from l3dali.images.formats import WRITERS, write_picture
-from l3dali.images.transcoding import decoded_picture
+from l3dali.images.formats import WRITERS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from l3dali.cli.arguments import Commands
+    from l3dali.cli.parser import Commands
 
 
 def add_command(commands: Commands) -> None:
@@ -29,11 +27,11 @@ def add_command(commands: Commands) -> None:
         commands,
         "decode",
         _decode,
-        "Decode L3 files into other lossless formats.",
+        "Decode L3 files into other lossless formats. For folders and shards: l3 convert.",
         """
         l3 decode photo.l3                         photo.png beside it
         l3 decode photo.l3 -o photo.tif            the suffix names the format
-        l3 decode train_l3/ -o train/ --format webp
+        l3 decode train_l3/*.l3 -o images/ --format webp
         l3 decode photo.l3 -o - --format ppm | display
         l3 decode scene.l3 -o rgb.png --channels 3,2,1   three of many bands
         """,
@@ -44,45 +42,18 @@ def add_command(commands: Commands) -> None:
         choices=[suffix[1:] for suffix in WRITERS],
         help="output format; default: from the suffix of OUT, else png",
     )
-    command.add_argument(
-        "--channels",
-        type=_channels,
-        metavar="N,N,...",
-        help="channels to decode, in this order, from 0; default: all",
-    )
+    add_channels_option(command)
     add_max_pixels_option(command)
 
 
 def _decode(options: argparse.Namespace) -> int:
     suffix = _output_suffix(options)
-    damaged: list[Path] = []  # with metadata that cannot be read
-
-    def make(path: Path, data: bytes, threads: int) -> tuple[int, bytes]:
-        info = codec.info(data)
-        pixels = codec.decode(
-            data, channels=options.channels, threads=threads, max_pixels=options.max_pixels
-        )
-        picture = decoded_picture(pixels, info, options.channels)
-        if picture.is_damaged:
-            damaged.append(path)
-        return pixels.nbytes, write_picture(picture, suffix)
-
-    report, found = make_files(options, {L3_SUFFIX}, suffix, make)
+    how = Options(
+        suffix[1:], channels=options.channels, verify=False, max_pixels=options.max_pixels
+    )
+    report, found = make_files(options, how)
     columns = {"L3": report.sum("read_bytes"), suffix[1:]: report.sum("written_bytes")}
-    what = "files whose damaged metadata was dropped"
-    lines = [f"{what}: {len(damaged)}; first {printable(min(damaged))}"] if damaged else []
-    return finish(report, found, options, columns, lines)
-
-
-def _channels(text: str) -> list[int]:
-    """The numbers in a list with commas."""
-    names = text.split(",")
-    if not all(name.strip().isdecimal() for name in names):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers, such as 3,2,1")
-    try:
-        return checked_channels([int(name) for name in names])
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return finish(report, found, options, columns)
 
 
 def _output_suffix(options: argparse.Namespace) -> str:

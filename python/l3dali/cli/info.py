@@ -8,16 +8,17 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from l3dali import codec
-from l3dali.cli.arguments import new_file_command
-from l3dali.cli.inputs import L3_SUFFIX, find_inputs, read_file
+from l3dali.cli.inputs import find_l3_images
 from l3dali.cli.loop import run
-from l3dali.cli.report import Done, finish
+from l3dali.cli.parser import new_file_command
+from l3dali.cli.summary import Done, finish
 from l3dali.console import printable, ratio
+from l3dali.datasets.convert.reader import FILES
+from l3dali.datasets.convert.sources import Place
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from l3dali.cli.arguments import Commands
+    from l3dali.cli.parser import Commands
+    from l3dali.datasets.convert.images import Blob
 
 _SHOWN_GROUPS = 12
 _SHOWN_CHUNKS = 20  # of other types
@@ -33,31 +34,44 @@ def add_command(commands: Commands) -> None:
         """
         l3 info photo.l3
         l3 info train_l3/ --json | jq '.[] | select(.bit_depth == 16).path'
+        l3 info shards-l3/a-000.tar
         """,
+        "file, shard, folder or URL",
     )
     command.add_argument("--json", action="store_true", help="print a JSON list")
 
 
 def _info(options: argparse.Namespace) -> int:
-    found = find_inputs(options, {L3_SUFFIX})
+    inputs, found = find_l3_images(options)
     entries: list[str] = []
 
-    def work(path: Path) -> Done:
-        data = read_file(path, found.pipes)
-        info = codec.info(data)
-        if info.codings is None:
-            raise ValueError(f"the file ends after {len(data)} of {info.encoded_bytes} bytes")
-        if options.json:
-            entries.append(json.dumps({"path": str(path)} | _json_fields(info)))
-        else:
-            print(_info_text(path, info))
-        return Done(info.raw_bytes, len(data))
+    def work(name: str) -> Done:
+        each = inputs[name]
+        is_file = not isinstance(each, Place) or each.kind == FILES
+
+        def look(blob: Blob) -> codec.Info:
+            place = name if is_file else f"{name}: {blob.place}"
+            info = codec.info(blob.data)
+            if info.codings is None:
+                end = len(blob.data)
+                raise ValueError(f"the file ends after {end} of {info.encoded_bytes} bytes")
+            if options.json:
+                entries.append(json.dumps({"path": place} | _json_fields(info)))
+            else:
+                print(_info_text(place, info))
+            return info
+
+        contents, failures = each.look(look)
+        found.failures.extend(failures[1:])
+        if failures:
+            raise ValueError(failures[0].reason)
+        return Done(contents.raw_bytes, contents.bytes)
 
     in_order = argparse.Namespace(**(vars(options) | {"jobs": 1, "quiet": True}))
-    report = run([file.path for file in found.files], work, in_order)
+    report = run(list(inputs), work, in_order)
     if options.json:
         print("[\n" + ",\n".join(entries) + "\n]")
-    return finish(report, found, options)
+    return finish(report, found, options, remarks=found.lines())
 
 
 def _json_fields(info: codec.Info) -> dict[str, object]:
@@ -88,7 +102,7 @@ def _metadata_text(info: codec.Info) -> list[str]:
     return [printable(line if len(line) <= 100 else f"{line[:97]}...") for line in lines]
 
 
-def _info_text(path: Path, info: codec.Info) -> str:
+def _info_text(path: str, info: codec.Info) -> str:
     signed = " signed" if info.dtype.kind == "i" else ""
     bits = f"{info.bit_depth} bits{signed}, "
     bits += (

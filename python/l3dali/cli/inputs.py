@@ -1,4 +1,4 @@
-"""The input files of a command: PATHs, lists of names, folders, standard input."""
+"""The input files of a command: PATHs, lists of names, standard input."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import os
 import stat
 import sys
 from codecs import BOM_UTF8
-from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l3dali.console import Failure
+from l3dali.datasets.convert.sources import Pipe, find_places
 from l3dali.errors import UsageError
 from l3dali.images.formats import WRITERS
 from l3dali.signatures import IMAGE_SUFFIXES, unread_images
@@ -19,6 +20,8 @@ from l3dali.signatures import IMAGE_SUFFIXES, unread_images
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Collection
+
+    from l3dali.datasets.convert.sources import Place, Places
 
 STDIN = Path("/dev/stdin")  # for `-`, which may also be the name of a file
 L3_SUFFIX = ".l3"
@@ -42,70 +45,92 @@ class Found:
     """The files that the arguments of a command name."""
 
     files: list[File] = field(default_factory=list)  # those to work on
-    failures: list[Failure] = field(default_factory=list)  # folders, or names in a list
+    failures: list[Failure] = field(default_factory=list)  # names in a list
     pipes: set[Path] = field(default_factory=set)  # those that are pipes or devices
-    others: Counter[str] = field(default_factory=Counter)  # skipped files by suffix
-    links: int = 0  # symbolic links to folders, which are not followed
 
 
-def find_inputs(options: argparse.Namespace, suffixes: Collection[str]) -> Found:
-    """The files that PATHs or a list name, and files in named folders with one of the suffixes.
+def find_inputs(options: argparse.Namespace, convert: str) -> Found:
+    """The files that PATHs or a list name.
 
-    Results keep the bare name of a named file, and the names below a named folder. These start
-    with the folder's own name if several folders are named.
+    Results keep the bare name of a PATH, and the names of a list.
+
+    Args:
+        options: of the command.
+        convert: the command for a folder, with {} for the folder.
 
     Raises:
-        UsageError: there are no files, or PATHs and options do not fit.
+        UsageError: there are no files, or a PATH is a folder.
     """
     if options.files_from is not None:
-        found = _find_listed(options, suffixes)
+        found = _find_listed(options, convert)
     elif not options.paths:
         raise UsageError("no PATH; '-' is standard input")
     else:
         found = Found()
-        places = {path: Path(_absolute(path)) for path in options.paths}
-        folders = {path for path in places if path != STDIN and os.path.isdir(path)}  # noqa: PTH112
-        has_several = len({places[path] for path in folders}) > 1
-        for path, place in places.items():
-            if path in folders:
-                _search_folder(path, suffixes, found, Path(place.name if has_several else ""))
-            else:
-                _add_file(File(path, Path(path.name)), found)
+        for path in dict.fromkeys(options.paths):
+            if path != STDIN and os.path.isdir(path):  # noqa: PTH112
+                raise UsageError(f"{path} is a folder: use {convert.format(path)}")
+            _add_file(File(path, Path(path.name)), found)
     if not found.files and not found.failures:
-        advice = unread_images(found.others, "there")
-        if suffixes == {L3_SUFFIX}:
-            advice = ["l3 encode converts images to L3"]
-        elif count := found.others[L3_SUFFIX]:
-            advice.append(f"{count} files are L3 already: {NOT_L3_FILES}")
-        where = "in the folders named" if options.files_from is None else f"in {options.files_from}"
-        raise UsageError("; ".join([f"no {' '.join(sorted(suffixes))} files {where}", *advice]))
+        raise UsageError(f"{options.files_from} names no files")
     return found
 
 
-def _find_listed(options: argparse.Namespace, suffixes: Collection[str]) -> Found:
-    """Lists the files and folders of a list. Results keep their names below PATH."""
-    base = options.paths[0] if options.paths else Path()
-    if len(options.paths) > 1 or isinstance(base, str) or not base.is_dir():
-        raise UsageError("--files-from allows one PATH: the folder that its names start at")
-    source: Path = options.files_from
+def find_l3_images(options: argparse.Namespace) -> tuple[dict[str, Place | Pipe], Places]:
+    """What PATHs or a list name, by name: files, shards, folders, URLs, standard input.
+
+    Raises:
+        UsageError: there are no L3 files.
+    """
+    paths: list[Path | str] = options.paths
+    if options.files_from is not None:
+        paths = [_base(options) / name for name in listed_names(options.files_from)]
+    elif not paths:
+        raise UsageError("no PATH; '-' is standard input")
+    pipes = [path for path in dict.fromkeys(paths) if isinstance(path, Path) and is_pipe(path)]
+    places = find_places(str(path) for path in paths if path not in pipes)
+    found: dict[str, Place | Pipe] = {
+        str(path): Pipe(str(path), partial(read_file, path, pipes)) for path in pipes
+    }
+    found |= {str(place): place for place in places.found}
+    if not found and not places.failures:
+        advice = unread_images(places.others, "there")
+        raise UsageError("; ".join(["no L3 files and no shards in the folders named", *advice]))
+    return found, places
+
+
+def listed_names(source: Path) -> list[str]:
+    """The names in the file of `--files-from`."""
     names = read_stdin() if source == STDIN else source.read_bytes()
     if b"\0" in names:
         listed = names.split(b"\0")
     else:  # Windows writes a mark at the start and carriage returns.
         listed = [line.removesuffix(b"\r") for line in names.removeprefix(BOM_UTF8).split(b"\n")]
-    found = Found()
+    return [os.fsdecode(name) for name in listed if name]
+
+
+def _find_listed(options: argparse.Namespace, convert: str) -> Found:
+    """The files of a list. Results keep their names below PATH."""
+    base, found = _base(options), Found()
     start = _absolute(base)
-    for name in filter(None, listed):
-        path = base / os.fsdecode(name)
+    for name in listed_names(options.files_from):
+        path = base / name
         relative = Path(os.path.relpath(_absolute(path), start))
         if relative.parts[:1] == ("..",):
             reason = f"outside {'the current folder' if base == Path() else base}"
             found.failures.append(Failure(path, reason))
         elif os.path.isdir(path):  # noqa: PTH112
-            _search_folder(path, suffixes, found, relative)
+            found.failures.append(Failure(path, f"a folder: use {convert.format(path)}"))
         else:
             _add_file(File(path, relative), found)
     return found
+
+
+def _base(options: argparse.Namespace) -> Path:
+    base = options.paths[0] if options.paths else Path()
+    if len(options.paths) > 1 or not isinstance(base, Path) or not base.is_dir():
+        raise UsageError("--files-from allows one PATH: the folder that its names start at")
+    return base
 
 
 def _absolute(path: Path) -> str:
@@ -115,26 +140,14 @@ def _absolute(path: Path) -> str:
 
 def _add_file(file: File, found: Found) -> None:
     found.files.append(file)
-    is_special = os.path.exists(file.path) and not os.path.isfile(file.path)  # noqa: PTH110, PTH113
-    if file.path == STDIN or is_special:
+    if is_pipe(file.path):
         found.pipes.add(file.path)
 
 
-def _search_folder(root: Path, suffixes: Collection[str], found: Found, under: Path) -> None:
-    def on_error(error: OSError) -> None:
-        found.failures.append(Failure(error.filename, error.strerror or str(error)))
-
-    for name, folders, files in os.walk(root, onerror=on_error):
-        folder = Path(name)
-        folders.sort()
-        found.links += sum(os.path.islink(folder / child) for child in folders)  # noqa: PTH114
-        for file in sorted(files):
-            path = folder / file
-            suffix = path.suffix.lower()
-            if suffix in suffixes and not file.startswith("._"):  # macOS keeps attributes there
-                found.files.append(File(path, under / path.relative_to(root)))
-            else:
-                found.others[suffix] += 1
+def is_pipe(path: Path) -> bool:
+    """Whether a path is standard input, a pipe or a device."""
+    is_special = os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))  # noqa: PTH110, PTH112, PTH113
+    return path == STDIN or is_special
 
 
 def is_image_name(name: str) -> bool:

@@ -6,56 +6,67 @@ import os
 import signal
 import sys
 import time
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from l3dali.cli.inputs import find_inputs, read_file
-from l3dali.cli.outputs import OutputError, keeps, plan_outputs, write_result
-from l3dali.cli.report import Done, Report, check_summary
+from l3dali.cli.inputs import L3_SUFFIX, find_inputs, read_file
+from l3dali.cli.outputs import OutputError, find_targets, keeps, write_result
+from l3dali.cli.summary import Done, Report, check_summary
 from l3dali.console import Failure, progress, reason_of
+from l3dali.datasets.convert.conversion import convert_image
+from l3dali.datasets.convert.images import Blob
+from l3dali.datasets.convert.pool import convert_alone
+from l3dali.datasets.convert.reader import is_shard_name
 from l3dali.images.formats import lossy_format
+from l3dali.threads import Workers
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from types import FrameType
 
     from l3dali.cli.inputs import Found
+    from l3dali.datasets.convert.images import Options
 
-_TICK_SECONDS = 0.2
 _END_SECONDS = 1.9  # before a second signal ends the process
 
 Named = TypeVar("Named", Path, str)
 
 
-def make_files(
-    options: argparse.Namespace,
-    suffixes: Collection[str],
-    suffix: str,
-    make: Callable[[Path, bytes, int], tuple[int, bytes]],
-) -> tuple[Report, Found]:
-    """Makes a file with `suffix` of each input; `suffixes` are those of inputs in folders.
-
-    `make` gets the path of an input, its bytes and a number of threads; it returns the size of the
-    pixels and the result.
-    """
+def make_files(options: argparse.Namespace, how: Options) -> tuple[Report, Found]:
+    """Converts each input as `how` says. Files of other formats are read in children."""
     check_summary(options.json_summary)
-    found = find_inputs(options, suffixes)
-    targets = plan_outputs(found, options, suffix)
+    suffix = f".{how.to}"
+    goal = "" if how.to == "l3" else f" --to {how.to}"
+    found = find_inputs(options, f"l3 convert {{}} {options.output or 'OUT'}{goal}")
+    targets = find_targets(found, options, suffix)
     threads = threads_per_file(options.jobs, len(targets))
 
     def work(path: Path) -> Done | None:
         if keeps(targets[path], options):
             return None
         data = read_file(path, found.pipes)
-        raw_bytes, made = make(path, data, threads)
+        blob = Blob(path.name, data, str(path))
+        if suffix == L3_SUFFIX:
+            outcome = convert_alone(blob, how, threads, lambda: None, is_sure=True)
+        else:
+            outcome = convert_image(blob, how, threads, is_sure=True)
+        assert outcome is not None
+        if outcome.data is None:
+            raise ValueError(outcome.failure)
         like = path if options.preserve and path not in found.pipes else None
-        if not write_result(targets[path], made, options, like):
+        if not write_result(targets[path], outcome.data, options, like):
             return None
-        return Done(raw_bytes, len(data), len(made), lossy_format(data) is not None)
+        is_lossy = lossy_format(data) is not None
+        return Done(
+            outcome.raw_bytes,
+            len(data),
+            len(outcome.data),
+            is_lossy,
+            outcome.expanded,
+            outcome.remarks,
+        )
 
     return run(list(targets), work, options), found
 
@@ -70,13 +81,24 @@ def run(
     Stops if nothing can be written, or at a signal; running threads continue until the process
     ends.
     """
-    from l3dali.datasets.convert.reader import is_shard_name  # imports libraries of data sets
-
     report = Report(total=len(paths))
     start = time.perf_counter()
 
+    def attempt(path: Named, add: Callable[[tuple[Named, Done | Exception | None]], None]) -> None:
+        try:
+            add((path, work(path)))
+        except Exception as error:  # It must not end the other files.
+            error.__traceback__ = error.__cause__ = error.__context__ = None  # to free pixels
+            add((path, error))
+
+    workers = Workers(attempt, paths, options.jobs)
+
     def count(path: Named, result: Done | Exception | None) -> None:
-        if "source" not in options and isinstance(result, ValueError) and is_shard_name(str(path)):
+        if (
+            "skip_existing" in options
+            and isinstance(result, ValueError)
+            and is_shard_name(str(path))
+        ):
             result = ValueError("a shard: use l3 convert (to decode: --to png) or l3 verify")
         if isinstance(result, BrokenPipeError):
             raise result
@@ -84,65 +106,23 @@ def run(
             report.failures.append(failure_of(path, result))
             if isinstance(result, OutputError):
                 report.ended_by = report.failures[-1].reason
+                workers.stop()
         elif result is None:
             report.kept += 1
         else:
             report.done.append(result)
 
-    pool = ThreadPoolExecutor(options.jobs)
-    pending: set[Future[tuple[Named, Done | Exception | None]]] = set()
     try:
-        results = _results(paths, work, pool, pending, options.jobs, report)
-        for path, result in progress(results, len(paths), quiet=options.quiet):
+        for path, result in progress(workers, len(paths), quiet=options.quiet):
             count(path, result)
     except KeyboardInterrupt as error:
         report.signal_number = signal_of(error)
-        pool.shutdown(wait=False, cancel_futures=True)
-        for future in pending:
-            if future.done() and not future.cancelled():
-                count(*future.result())
+        for path, result in workers.finished():
+            count(path, result)
     finally:
-        pool.shutdown(wait=not report.signal_number, cancel_futures=True)
+        workers.stop()
     report.seconds = time.perf_counter() - start
     return report
-
-
-def _results(
-    paths: Sequence[Named],
-    work: Callable[[Named], Done | None],
-    pool: ThreadPoolExecutor,
-    pending: set[Future[tuple[Named, Done | Exception | None]]],
-    threads: int,
-    report: Report,
-) -> Iterator[tuple[Named, Done | Exception | None] | None]:
-    """Yields each path with the result of `work` or its error; None after a pause.
-
-    Once `report.ended_by` is set, only running work is finished. `pending` has work that was not
-    yielded yet.
-    """
-
-    def attempt(path: Named) -> tuple[Named, Done | Exception | None]:
-        try:
-            return path, work(path)
-        except Exception as error:  # It must not end the other files.
-            error.__traceback__ = error.__cause__ = error.__context__ = None  # to free pixels
-            return path, error
-
-    queue = iter(paths)
-    while True:
-        if report.ended_by:
-            pending -= {future for future in pending if future.cancel()}
-        else:
-            free = 2 * threads - len(pending)
-            pending |= {pool.submit(attempt, path) for path in islice(queue, free)}
-        if not pending:
-            return
-        done, _ = wait(pending, timeout=_TICK_SECONDS, return_when=FIRST_COMPLETED)
-        for future in done:
-            pending.remove(future)
-            yield future.result()
-        if not done:
-            yield None
 
 
 def threads_per_file(jobs: int, files: int) -> int:

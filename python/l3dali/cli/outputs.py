@@ -44,7 +44,7 @@ def check_stream(output: Path) -> None:
         raise UsageError("image data cannot be written to a terminal; redirect it, or use -o FILE")
 
 
-def plan_outputs(found: Found, options: argparse.Namespace, suffix: str) -> dict[Path, Path]:
+def find_targets(found: Found, options: argparse.Namespace, suffix: str) -> dict[Path, Path]:
     """The target of each file: beside it, in the folder `options.output`, or `options.output`.
 
     The latter for a stream, or one file and a name that ends in `suffix` and is no folder. Without

@@ -3,24 +3,40 @@
 from __future__ import annotations
 
 import argparse
+import threading
+from collections import Counter
+from contextlib import nullcontext, suppress
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from l3dali import codec
-from l3dali.cli.arguments import (
+from l3dali.cli.inputs import find_l3_images
+from l3dali.cli.loop import run, threads_per_file
+from l3dali.cli.parser import (
     add_jobs_option,
+    add_reading_options,
     add_report_options,
     new_file_command,
     path_or_url_argument,
 )
-from l3dali.cli.inputs import L3_SUFFIX, find_inputs, read_file
-from l3dali.cli.loop import run, threads_per_file
-from l3dali.cli.reading import PictureReader, add_reading_options
-from l3dali.cli.report import Done, check_summary, finish
+from l3dali.cli.summary import Done, check_summary, finish
+from l3dali.console import Failure, counted
+from l3dali.datasets.convert.conversion import compare
+from l3dali.datasets.convert.images import Options, has_image_suffix, renamed
+from l3dali.datasets.convert.pool import read_alone
+from l3dali.datasets.convert.reader import FILES, OTHER, kinds_of_sources
+from l3dali.datasets.convert.sources import Contents, Place, find_sources
+from l3dali.datasets.convert.storage import hash_file, open_folder
+from l3dali.errors import L3Error, UsageError
+from l3dali.signatures import unread_images
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from l3dali.cli.parser import Commands
+    from l3dali.datasets.convert.images import Blob
+    from l3dali.datasets.convert.sources import Places
 
-    from l3dali.cli.arguments import Commands
+_LARGE_BYTES = 2**28  # of pixels: one such image is decoded at a time
+_one_is_large = threading.Lock()
 
 
 def add_command(commands: Commands) -> None:
@@ -47,20 +63,134 @@ def add_command(commands: Commands) -> None:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from l3dali.cli import sets  # imports the libraries of data sets
-
+    """Decodes each L3 image, compares files with the manifest; returns the exit code."""
     check_summary(options.json_summary)
-    if sets.are_sets(options):
-        return sets.verify(options)
-    found = find_inputs(options, {L3_SUFFIX})
-    paths = list(dict.fromkeys(file.path for file in found.files))
-    threads = threads_per_file(options.jobs, len(paths))
-    reader = PictureReader(options)
+    if options.source is not None and (options.files_from is not None or len(options.paths) != 1):
+        raise UsageError("--source needs one PATH")
+    inputs, places = find_l3_images(options)
+    threads = threads_per_file(options.jobs, len(inputs))
+    sources = None if options.source is None else _Sources(options, places)
+    found: list[Contents] = []
 
-    def work(path: Path) -> Done:
-        data = read_file(path, found.pipes)
-        reader.verify(data, threads)
-        return Done(codec.info(data).raw_bytes, len(data))
+    def work(name: str) -> Done:
+        each = inputs[name]
+        place = each if isinstance(each, Place) else None
 
-    report = run(paths, work, options)
-    return finish(report, found, options, {"L3": report.sum("read_bytes")})
+        def look(blob: Blob) -> codec.Info:
+            is_compared = place is not None and place.kind == FILES
+            if place is not None and place.row is not None and place.row.kind == OTHER:
+                is_compared = False  # a copy
+            if sources is None or place is None or not is_compared:
+                _check(blob.data, threads, options.max_pixels)
+                return codec.info(blob.data)
+            try:
+                sources.compare(place, blob.data, threads)
+            except Exception:
+                _check(blob.data, threads, options.max_pixels)  # Damage is reported first.
+                raise
+            return codec.info(blob.data)
+
+        contents, failures = each.look(look)
+        if sources is not None and place is not None and not failures:
+            sources.compare_hashes(place)
+        if failures:
+            places.failures.extend(failures[1:])
+            raise ValueError(failures[0].reason)
+        found.append(contents)
+        return Done(contents.raw_bytes, contents.bytes)
+
+    report = run(list(inputs), work, options)
+    total = Contents(unconverted=places.unconverted)
+    for contents in found:
+        total.add(contents)
+    sizes, fields = {"L3": total.l3_bytes}, {"totals": vars(total)} | places.fields()
+    lines = [*places.lines(), *(total.lines() if found else ())]
+    if sources is not None:
+        text = counted(sources.compared, "image")
+        lines += [f"{text} compared with the sources", *sources.remarks]
+    return finish(report, places, options, sizes, lines, fields)
+
+
+def _check(data: bytes, threads: int, max_pixels: int) -> None:
+    size = 0
+    with suppress(L3Error):  # verify raises it, too
+        size = codec.info(data).raw_bytes
+    with _one_is_large if size > _LARGE_BYTES else nullcontext():
+        codec.verify(data, threads=threads, max_pixels=max_pixels)
+
+
+class _Sources:
+    """The sources of results, by result; sources without one become failures of `places`."""
+
+    def __init__(self, options: argparse.Namespace, places: Places) -> None:
+        found = find_sources([str(options.source)])
+        if len(found.folders) != 1:
+            raise UsageError(f"--source {options.source} names several folders; name one")
+        ((url, files),) = found.folders.items()
+        places.failures += found.failures
+        places.links += len(found.links)
+        self._folder = open_folder(url)
+        self._options = Options(
+            orient=options.orient,
+            max_side=options.max_side,
+            layout=options.layout,
+            max_pixels=options.max_pixels,
+            refuse_labels=False,
+        )
+        self.compared = 0
+        self._of_result: dict[str, str] = {}
+        wanted: list[str] = []
+        others = Counter(PurePosixPath(name).suffix.lower() for name in files)
+        self.remarks = [] if places.is_converted else unread_images(others, f"of {url}")
+        for name, kind in kinds_of_sources(self._folder, files).items():
+            is_image = has_image_suffix(name, Options())
+            if is_image and kind == FILES:
+                self._of_result[renamed(name, "l3")] = name
+            else:  # maybe a result beside its source
+                self._of_result.setdefault(name, name)
+            if places.is_converted or kind != FILES or is_image:
+                wanted.append(name)
+        self._of_result |= {
+            place.file.name: place.row.source for place in places.found if place.row is not None
+        }
+        if not found.whole and len(wanted) == len(places.found) == 1:  # two files of any names
+            self._of_result[places.found[0].file.name] = wanted[0]
+        there = {self._of_result.get(place.file.name) for place in places.found}
+        places.failures += [
+            Failure(self._folder.place(name), "it has no result", "no result")
+            for name in wanted
+            if name not in there
+        ]
+
+    def _source_of(self, place: Place) -> str:
+        name = self._of_result.get(place.file.name)
+        if name is None:
+            raise ValueError(f"no source found in {self._folder.place()}")
+        return name
+
+    def compare(self, place: Place, data: bytes, threads: int) -> None:
+        """Compares an L3 file with its source.
+
+        Raises:
+            L3Error: it is damaged.
+            ValueError: pixels or palette differ, or the source cannot be read.
+        """
+        with self._folder.open(self._source_of(place)) as file:
+            source = file.read()
+        info = codec.info(data)
+        picture = read_alone(source, self._options, labels=info.labels)
+        decoded = codec.decode(data, threads=threads, max_pixels=self._options.max_pixels)
+        compare(decoded, picture.pixels)
+        if picture.palette != info.palette:
+            raise ValueError("the palette differs from the source's")
+        self.compared += 1
+
+    def compare_hashes(self, place: Place) -> None:
+        """Raises ValueError unless the source is the one that the manifest has."""
+        name = self._source_of(place)
+        if place.row is None and place.kind != FILES:
+            raise ValueError("its source is not in any manifest")
+        if place.row is not None and hash_file(self._folder, name) != place.row.source_hash:
+            raise ValueError(
+                f"{self._folder.place(name)} has changed since the conversion (SHA-256)"
+            )

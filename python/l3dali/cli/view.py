@@ -6,12 +6,12 @@ import argparse
 import secrets
 from typing import TYPE_CHECKING
 
-from l3dali.cli.arguments import local_cores, new_command, path_argument
+from l3dali.cli.parser import local_cores, new_command, path_argument
 from l3dali.console import complain
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
-    from l3dali.cli.arguments import Commands
+    from l3dali.cli.parser import Commands
 
 
 def add_command(commands: Commands) -> None:
@@ -48,7 +48,11 @@ def _view(options: argparse.Namespace) -> int:
         if not path.exists():
             raise UsageError(f"{path}: no such file or folder")
     token = secrets.token_urlsafe(16)
-    viewer = Viewer(Catalog(options.paths))
+    catalog = Catalog(options.paths)
+    images, _, is_done = catalog.page(0, 1)
+    if is_done and not images and not catalog.problems:
+        raise UsageError("no L3 files and no tar shards in the folders named")
+    viewer = Viewer(catalog)
     try:
         server = Server(viewer, token, options.port, local_cores())
     except (OSError, OverflowError) as error:

@@ -100,7 +100,7 @@ def read_picture(
         if may_be_labels and max(size) > max_side and looks_like_labels(pixels):
             raise ImageError(
                 "looks like a label map, whose class numbers --max-side would blend; use --labels "
-                "to keep them, --no-labels if it is a picture"
+                "to keep them, l3 encode --no-labels if it is a picture"
             )
         pixels = shrink(pixels, max_side, labels=is_nearest, has_alpha=picture.has_alpha)
         if pixels.shape[:2] != size:

@@ -43,8 +43,8 @@ def transcode(
     Pixels, ICC, EXIF and XMP are kept, and in `metadata` some tags of TIFF files: GeoTIFF,
     resolution and description.
 
-    Pillow, tifffile and imagecodecs decode the file in this process. `l3 convert` limits the memory
-    of such processes.
+    Pillow, tifffile and imagecodecs decode the file in this process. `l3 encode` and `l3 convert`
+    limit the memory of such processes.
 
     Args:
         data: the bytes of a PNG, TIFF, JPEG, WebP, BMP, netpbm, JPEG XL, JPEG 2000, .npy or DICOM

@@ -1,54 +1,63 @@
-"""Recognizes and converts one image."""
+"""Images of data sets: how they are named, recognized, chosen and counted."""
 
 from __future__ import annotations
 
-import io
 import re
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cached_property, partial
+from functools import cached_property
 from posixpath import splitext
-from typing import TYPE_CHECKING, Any, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from l3dali import codec
-from l3dali.console import reason_of
-from l3dali.datasets.convert.choosing import SOURCE, UNKNOWN, Seen, group_of
-from l3dali.datasets.convert.storage import new_hash
-from l3dali.errors import ImageError
-from l3dali.images.formats import WRITERS, lossy_format, read_header, write_picture
-from l3dali.images.npy import is_image_array, unsupported_array
-from l3dali.images.reading import read_picture
-from l3dali.images.transcoding import decoded_picture, encode_picture
-from l3dali.signatures import FORMAT_OF_SUFFIX, READ_SUFFIXES, format_of
+from l3dali.console import shortened
+from l3dali.images.formats import WRITERS
+from l3dali.images.npy import is_image_array
+from l3dali.signatures import PNG_SIGNATURE, READ_SUFFIXES, format_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from l3dali.arguments import Layout
-    from l3dali.codec import Image
-    from l3dali.datasets.convert.choosing import Chooser
-    from l3dali.images.picture import Picture
+    from l3dali.images.picture import Header, Palette
 
 SOURCE_FORMAT = "source"  # target: the original format of each image
-_OWN = "own format"  # what `--to source` chooses, before an image is read
-TARGETS = ("l3", "png", "tif", SOURCE_FORMAT)
+TARGETS = ("l3", *(suffix[1:] for suffix in WRITERS), SOURCE_FORMAT)
 ON_ERROR = ("fail", "keep", "drop")
 MOST_NAME = 1000  # characters at the end of a field's name, which each of its images gets
-
 # TIFFs in which GDAL has smaller copies, or a mask, of the image beside them: `0.tif.msk`
 _BESIDE = re.compile(r"(\.ovr|\.[^./]+\.msk)\Z", re.IGNORECASE)
 _WRITTEN = frozenset(suffix[1:] for suffix in WRITERS)
-# Key-value pairs of results: the suffix of the source if it is not png. Lossy formats are not
-# written again: such images come back as PNG.
-_LOSSLESS_KEY, _LOSSY_KEY = "source_suffix", "lossy_source_suffix"
+# What an image may be stored as, besides modes of the encoder and `png`.
+SOURCE = "source"  # it stays as it is
+UNKNOWN = "unknown"  # what a plan would choose for an image whose header is damaged
+_PNG_COLOR_TYPES = {0: "gray", 2: "rgb", 3: "palette", 4: "gray+alpha", 6: "rgba"}
+
+
+class Seen(NamedTuple):
+    """What a plan chooses by."""
+
+    name: str  # the place of the image
+    group: str  # by `group_of`
+    source_bytes: int
+    pixels: int  # width times height
+
+
+class Chooser(Protocol):
+    """A plan: it chooses what each image of a data set is stored as."""
+
+    @property
+    def identity(self) -> str:
+        """A short text that differs where choices do."""
+
+    def choose(self, image: Seen) -> str:
+        """What an image is to be stored as. The same image gets the same on any machine."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to convert images. Results depend on all up to `max_pixels`, and on `plan`."""
+    """How to convert images. Results depend on all but `verify` and the last three."""
 
     to: str = "l3"  # one of `TARGETS`
     coding: codec.Coding = codec.DEFAULT_CODING  # see `l3dali.encode`
@@ -60,6 +69,13 @@ class Options:
     plan: Chooser | None = None  # chooses the format of each image, in place of `coding`
     layout: Layout | None = None  # of .npy files; see `l3dali.encode`
     dicom_tags: tuple[str, ...] = ()  # see `l3dali.transcode`
+    orient: bool = False  # see `l3dali.transcode`
+    max_side: int | None = None  # see `l3dali.transcode`
+    palette: Palette = "rgb"  # see `l3dali.transcode`
+    channels: tuple[int, ...] | None = None  # to decode, on the way back; None: all
+    keep_text: bool = False  # see `read_picture`
+    refuse_labels: bool = True  # see `read_picture`
+    keep_suffix: bool = True  # keep the suffix of the source, for the way back
     careful: bool = False  # read each image in a process of its own, with limits by its header
     worker_memory: int = 2**32  # bytes that a worker may take to read files of other formats
 
@@ -74,8 +90,9 @@ class Options:
 
     def reading(self, *, labels: bool) -> dict[str, Any]:
         """The arguments of `read_picture`."""
-        names = ("max_pixels", "layout", "dicom_tags")
-        return {"labels": labels} | {name: getattr(self, name) for name in names}
+        names = ("max_pixels", "layout", "dicom_tags", "orient", "max_side", "palette")
+        others = ("keep_text", "refuse_labels")
+        return {"labels": labels} | {name: getattr(self, name) for name in names + others}
 
     @cached_property
     def identity(self) -> str:
@@ -93,6 +110,14 @@ class Options:
                 *([f"plan={self.plan.identity}"] if self.plan is not None else []),
                 *([f"layout={self.layout}"] if self.layout else []),
                 *([f"dicom-tags={','.join(self.dicom_tags)}"] if self.dicom_tags else []),
+                *(["orient=yes"] if self.orient else []),
+                *([f"max-side={self.max_side}"] if self.max_side is not None else []),
+                *([f"palette={self.palette}"] if self.palette != "rgb" else []),
+                *(
+                    [f"channels={','.join(map(str, self.channels))}"]
+                    if self.channels is not None
+                    else []
+                ),
             ]
         )
 
@@ -126,9 +151,9 @@ class Outcome:
     substituted: bool = False  # it has come back in another format than the one it came from
     suffix: str = "l3"  # of the result's name, without a dot
     labels: str = ""  # the kind of a label map, as `gray of 16 bits`
+    remarks: tuple[str, ...] = ()  # what is left out beside the pixels
     failure: str = ""  # why there is no result
     transient: str = ""  # what another run may have: "memory", or a missing "package"
-    remarks: tuple[str, ...] = ()  # as `Picture.remarks`; why an array stays as it is
 
     @property
     def failed(self) -> bool:
@@ -146,6 +171,19 @@ class Entry:
     def bytes(self) -> int:
         """What it holds in memory."""
         return sum(len(blob.data) for blob in self.blobs)
+
+
+Outcomes = list["Outcome | None"]
+SomeEntry = TypeVar("SomeEntry", bound=Entry)
+
+
+class Converter(Protocol):
+    """Converts the images of a shard; see `pool.ImagePool`."""
+
+    options: Options
+
+    def convert(self, entries: Iterable[SomeEntry]) -> Iterator[tuple[SomeEntry, Outcomes]]:
+        """Yields each entry with the outcomes of its blobs; None for data that is not an image."""
 
 
 def is_apple_double(name: str) -> bool:
@@ -187,197 +225,86 @@ def result_names(name: str, options: Options) -> list[str]:
     return [*names, name] if options.plan is not None or not is_image else names
 
 
-def choose_format(blob: Blob, options: Options) -> str:
-    """How to store an image: a coding of the encoder, `png`, or the plan's choice.
+def group_of(data: bytes, header: Header, *, labels: bool = False) -> str:
+    """The group of an image, as `png rgb 8` (bits) or `jpeg 3` (bytes a pixel).
 
-    Raises:
-        ImageError: the plan needs a header, and that is damaged.
+    Args:
+        data: its bytes, or the first 32 of them.
+        header: of the image.
+        labels: its samples are numbers of classes.
     """
-    if options.plan is None:
-        if options.to == SOURCE_FORMAT:
-            return _OWN
-        return options.coding if options.to == "l3" else options.to
-    header = read_header(blob.data)
-    group = group_of(blob.data, header, labels=bool(options.labels_of(*blob.names)))
-    area = header.width * header.height
-    return options.plan.choose(Seen(blob.place, group, len(blob.data), area))
+    name = f"{header.format} {header.raw_bytes // (header.width * header.height)}"
+    if data.startswith(PNG_SIGNATURE):
+        name = f"png {_PNG_COLOR_TYPES.get(data[25], '?')} {data[24]}"
+    return f"{name} labels" if labels else name
 
 
-def convert_image(
-    blob: Blob,
-    options: Options,
-    threads: int = 1,
-    read: Callable[..., Picture] = read_picture,
-) -> Outcome | None:
-    """The result for an image, or its failure; None if the blob is no image."""
-    if not may_be_image(blob.name, blob.data, options):
-        return None
-    name, size = _format_name(blob), len(blob.data)
-    if name == "npy" and (reason := unsupported_array(blob.data)):
-        return Outcome(name, size, SOURCE, remarks=(f"{reason}; such arrays were copied",))
-    stored_as = UNKNOWN
-    remarks: tuple[str, ...] = ()
-    try:
-        stored_as = choose_format(blob, options)
-        labels = bool(options.labels_of(*blob.names))
-        look = partial(read, blob.data, **options.reading(labels=labels))
-        if stored_as == SOURCE:
-            look()  # Damage is found now, or in training.
-            return Outcome(name, size, stored_as)
-        if options.to == "l3":
-            picture = look()
-            pixels, expanded, remarks = picture.pixels, picture.expanded, picture.remarks
-            data = _from_picture(blob, picture, stored_as, options, threads, labels=labels)
-            suffix, substituted = "l3", False
-            kind = _kind_of(picture) if labels else ""
-        else:
-            expanded, kind = False, ""
-            data, pixels, suffix, substituted = _turn_back(blob, options, threads)
-            stored_as = suffix.lower()
-    except Exception as error:  # Libraries raise anything on damaged data.
-        transient = _transient_reason(error, blob.data, options)
-        return failed_outcome(blob, options, reason_of(error), stored_as, transient)
-    return Outcome(
-        name,
-        size,
-        stored_as,
-        data,
-        pixels.nbytes,
-        hash_pixels(pixels),
-        expanded,
-        substituted,
-        suffix,
-        kind,
-        remarks=remarks,
-    )
+def has_numbers(group: str) -> bool:
+    """Whether its images are PNG label maps whose numbers other decoders change.
 
-
-def failed_outcome(
-    blob: Blob,
-    options: Options,
-    reason: str,
-    stored_as: str = UNKNOWN,
-    transient: str = "",
-    *,
-    is_sure: bool = False,
-) -> Outcome | None:
-    """The outcome of an image that cannot be converted; None if the blob may be no image.
-
-    A blob that `is_sure`, or failed for another reason than damage, counts as an image.
+    They make colours of palettes, and scale gray of few bits.
     """
-    if not (
-        is_sure or transient or format_of(blob.data)[1] or has_image_suffix(blob.name, options)
-    ):
-        return None
-    format, size = _format_name(blob), len(blob.data)
-    return Outcome(format, size, stored_as, failure=reason, transient=transient)
+    few_bits = [f"png gray {bits} labels" for bits in (1, 2, 4)]
+    return group in few_bits or (group.startswith("png palette") and group.endswith(" labels"))
 
 
-def _transient_reason(error: BaseException, data: bytes, options: Options) -> str:
-    """Why another run may succeed. Some libraries report lack of memory as damage."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, MemoryError | ImportError):
-        cause = cause.__cause__
-    if cause is None:
-        with suppress(Exception):  # Libraries raise anything on damaged data.
-            try:
-                header = read_header(data)
-                header.check_pixels(options.max_pixels)
-                np.empty(header.read_bytes, np.uint8)  # not touched
-            except MemoryError:
-                return "memory"
-        return ""
-    return "package" if isinstance(cause, ImportError) else "memory"
+@dataclass(slots=True)
+class FormatTotals:
+    """Sums over the images of one format."""
+
+    images: int = 0  # how many
+    source_bytes: int = 0  # of their files
+    result_bytes: int = 0  # of what became of them
+    raw_bytes: int = 0  # of their samples
+    expanded: int = 0  # palette images that became colours
+    substituted: int = 0  # images that came back in another format than the one they came from
+
+    def add(self, other: FormatTotals) -> None:
+        """Adds other sums."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-def _format_name(blob: Blob) -> str:
-    return format_of(blob.data)[0] or splitext(blob.name)[1][1:].lower()
+def sum_totals(several: Iterable[FormatTotals]) -> FormatTotals:
+    """The sum over all formats."""
+    total = FormatTotals()
+    for one in several:
+        total.add(one)
+    return total
 
 
-def _kind_of(picture: Picture) -> str:
-    """The kind of a label map, as the summary names it."""
-    if picture.palette is not None:
-        return "palette"
-    count = picture.pixels.shape[2] if picture.pixels.ndim == 3 else 1
-    names = ("gray", "gray with alpha", "RGB", "RGBA")
-    kind = names[count - 1] if count <= len(names) else f"{count} channels"
-    return f"{kind} of 16 bits" if picture.pixels.itemsize == 2 else kind
+@dataclass(slots=True, kw_only=True)
+class Totals:
+    """What images came to."""
 
+    formats: dict[str, FormatTotals] = field(default_factory=dict)  # by format of the source
+    failures: list[tuple[str, str]] = field(default_factory=list)  # where, and why
+    transient: str = ""  # why another run may have other results, as in `Outcome`, between blanks
+    stored: Counter[str] = field(default_factory=Counter)  # images by format
+    labels: Counter[str] = field(default_factory=Counter)  # images by the `--labels` that name them
+    label_kinds: Counter[str] = field(default_factory=Counter)  # label maps by kind
+    remarks: Counter[str] = field(default_factory=Counter)  # images by what they leave out
 
-def hash_pixels(pixels: Image) -> bytes:
-    """A hash of shape, type and samples."""
-    hasher = new_hash()
-    hasher.update(f"{pixels.shape} {pixels.dtype.type.__name__}".encode())
-    hasher.update(np.ascontiguousarray(pixels).data)
-    return bytes(hasher.digest())
-
-
-def _from_picture(
-    blob: Blob, picture: Picture, stored_as: str, options: Options, threads: int, *, labels: bool
-) -> bytes:
-    metadata = {**(picture.metadata or {}), **_source_pairs(blob)} or None
-    if metadata != picture.metadata:
-        picture = replace(picture, metadata=metadata)
-    encoded = encode_picture(
-        picture,
-        labels=labels,
-        coding=cast("codec.Coding", stored_as),
-        effort=options.effort,
-        threads=threads,
-    )
-    if options.verify:
-        _compare(codec.decode(encoded, threads=threads, max_pixels=None), picture.pixels)
-    return encoded
-
-
-def _source_pairs(blob: Blob) -> dict[str, str]:
-    """The key-value pairs that `--to source` needs; none for PNG files."""
-    suffix, format = splitext(blob.name)[1][1:], format_of(blob.data)[0]
-    if suffix == format == "png":
-        return {}
-    if FORMAT_OF_SUFFIX.get(f".{suffix.lower()}") != format:
-        suffix = next(usual[1:] for usual, its in FORMAT_OF_SUFFIX.items() if its == format)
-    if lossy_format(blob.data) is not None:
-        return {_LOSSY_KEY: suffix}
-    return {} if suffix == "png" else {_LOSSLESS_KEY: suffix}
-
-
-def _turn_back(blob: Blob, options: Options, threads: int) -> tuple[bytes, Image, str, bool]:
-    """The file, its pixels, its suffix, and whether the source had another suffix."""
-    info = codec.info(blob.data)
-    pixels = codec.decode(blob.data, threads=threads, max_pixels=options.max_pixels)
-    picture = decoded_picture(pixels, info)
-    own = options.to
-    candidates = [own]
-    if options.to == SOURCE_FORMAT:
-        pairs = picture.metadata or {}
-        own = str(pairs.get(_LOSSLESS_KEY) or pairs.get(_LOSSY_KEY) or "")
-        wanted = "" if pairs.get(_LOSSY_KEY) or picture.palette is not None else own
-        candidates = [wanted] if wanted.lower() in _WRITTEN else []
-        candidates += ["png", "tif"]
-    reason = ""  # An error would keep the pixels.
-    for suffix in candidates:
-        try:
-            data = write_picture(picture, f".{suffix.lower()}")
-            if options.verify or suffix not in ("png", "tif"):  # Others may drop an opaque alpha.
-                _compare(_read_back(data, picture, options), pixels)
-        except ValueError as error:
-            reason = reason or str(error)
-        else:
-            return data, pixels, suffix, own not in ("", suffix)
-    raise ImageError(reason)
-
-
-def _read_back(data: bytes, picture: Picture, options: Options) -> Image:
-    if picture.floats is not None:  # read_picture reads none
-        import tifffile
-
-        floats = tifffile.imread(io.BytesIO(data))
-        return cast("Image", floats.view(np.uint16).reshape(picture.pixels.shape))
-    labels = picture.palette is not None
-    return read_picture(data, labels=labels, max_pixels=options.max_pixels).pixels
-
-
-def _compare(decoded: Image, source: Image) -> None:
-    if decoded.dtype != source.dtype or not np.array_equal(decoded, source):
-        raise ValueError("the pixels of the result differ from the source's")
+    def add(self, blob: Blob, outcome: Outcome, options: Options) -> None:
+        """Counts one image."""
+        self.labels.update(options.labels and options.labels_of(*blob.names))
+        if outcome.transient:
+            self.transient = " ".join(sorted({*self.transient.split(), outcome.transient}))
+        if outcome.failed:
+            self.failures.append((shortened(blob.place), shortened(outcome.failure)))
+            return
+        self.stored[outcome.stored_as] += 1
+        self.remarks.update(outcome.remarks)
+        if outcome.labels:
+            self.label_kinds[outcome.labels] += 1
+        result_bytes = len(blob.data if outcome.data is None else outcome.data)
+        self.formats.setdefault(outcome.format, FormatTotals()).add(
+            FormatTotals(
+                1,
+                outcome.source_bytes,
+                result_bytes,
+                outcome.raw_bytes,
+                outcome.expanded,
+                outcome.substituted,
+            )
+        )

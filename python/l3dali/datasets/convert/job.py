@@ -10,17 +10,10 @@ from typing import TYPE_CHECKING
 
 from l3dali import __version__
 from l3dali.datasets.convert import tfrecord
-from l3dali.datasets.convert.images import (
-    Blob,
-    Entry,
-    Options,
-    may_be_image,
-    renamed,
-)
-from l3dali.datasets.convert.limits import reason_of
-from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Row, index_name
-from l3dali.datasets.convert.pipeline import ImagePool
-from l3dali.datasets.convert.reader import FILES, OTHER, SEEKED, SHARDS, seekable
+from l3dali.datasets.convert.images import Blob, Entry, Options, may_be_image, renamed
+from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Row
+from l3dali.datasets.convert.pool import ImagePool
+from l3dali.datasets.convert.reader import FILES, OTHER, SHARDS, index_name, seekable
 from l3dali.datasets.convert.storage import (
     CHUNK_BYTES,
     MANIFEST_NAME,
@@ -31,6 +24,7 @@ from l3dali.datasets.convert.storage import (
     new_hash,
     open_folder,
 )
+from l3dali.datasets.convert.workers import reason_of
 from l3dali.signatures import HEAD_BYTES
 
 if TYPE_CHECKING:
@@ -148,7 +142,7 @@ def _convert_shard(job: Job, file: Stored, source: Folder, target: Folder) -> Ro
     def write(writer: HashedWriter) -> bytes | None:
         with source.open(file.name, whole=True) as opened:
             reader = HashedReader(opened, source.place(file.name))
-            if job.kind in SEEKED:
+            if not SHARDS[job.kind].IS_STREAMED:
                 with seekable(opened, reader, source) as file_to_seek:
                     index = write_entries(file_to_seek, writer, pool)
             else:

@@ -25,8 +25,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from l3dali.console import complain, reason_of
-from l3dali.datasets.convert import tar, tfrecord
-from l3dali.datasets.convert.pipeline import FormatTotals, Totals
+from l3dali.datasets.convert.images import FormatTotals, Totals
 from l3dali.datasets.convert.storage import (
     LOCK_NAME,
     MANIFEST_NAME,
@@ -106,14 +105,6 @@ def row_of_json(line: str | bytes) -> Row | None:
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
     return row if is_row else None
-
-
-def index_name(name: str) -> str:
-    """The name of the DALI index of a shard."""
-    for suffix in (*tar.SUFFIXES, *tfrecord.SUFFIXES):
-        if name.lower().endswith(suffix):
-            return name[: -len(suffix)] + ".idx"
-    return name + ".idx"
 
 
 class Manifest:

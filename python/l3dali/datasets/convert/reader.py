@@ -8,10 +8,7 @@ import tempfile
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from l3dali.datasets.convert import arrow, parquet, tar, tfrecord, zip_archive
-from l3dali.datasets.convert.children import ChildDiedError, borrowed, new_pool
 from l3dali.datasets.convert.images import Blob, Options, may_be_image
-from l3dali.datasets.convert.limits import is_limited, limited, report_progress, why_ended
-from l3dali.datasets.convert.manifest import index_name
 from l3dali.datasets.convert.storage import (
     CHUNK_BYTES,
     OWN_NAMES,
@@ -21,6 +18,15 @@ from l3dali.datasets.convert.storage import (
     naming,
     open_folder,
 )
+from l3dali.datasets.convert.workers import (
+    ChildDiedError,
+    borrowed,
+    is_limited,
+    limited,
+    new_pool,
+    report_progress,
+    why_ended,
+)
 from l3dali.signatures import HEAD_BYTES
 
 if TYPE_CHECKING:
@@ -28,15 +34,12 @@ if TYPE_CHECKING:
 
     from l3dali.datasets.convert.storage import Folder
 
-WEBDATASET, TFRECORD, PARQUET, FILES = "webdataset", "tfrecord", "parquet", "files"
-ARROW, ZIP = "arrow", "zip"
+FILES = "files"  # the kind of a job of files that are no shards
 OTHER = "other"  # of a row: a copy
-
-STREAMED: dict[str, Any] = {WEBDATASET: tar, TFRECORD: tfrecord}  # read from start to end
-SEEKED: dict[str, Any] = {PARQUET: parquet, ARROW: arrow, ZIP: zip_archive}  # read in any order
-SHARDS = STREAMED | SEEKED  # modules by kind
+# A container is a module: README.md says what it has.
+_CONTAINERS: tuple[Any, ...] = (tar, tfrecord, parquet, arrow, zip_archive)
+SHARDS: dict[str, Any] = {module.KIND: module for module in _CONTAINERS}
 _IN_PROCESS = re.compile(r"(^|::)memory:")  # storage of this process alone
-
 _idle = new_pool()  # that read
 
 
@@ -54,7 +57,7 @@ def kind_of(folder: Folder, file: Stored) -> str:
     if tfrecord.may_be_shard(name):
         with contextlib.suppress(Exception), folder.open(file.name) as opened:  # The job reports.
             if tfrecord.is_tfrecord(opened.read(HEAD_BYTES)):
-                return TFRECORD
+                return tfrecord.KIND
     return FILES
 
 
@@ -65,7 +68,7 @@ def kinds_of_sources(folder: Folder, files: Mapping[str, Stored]) -> dict[str, s
         for name, file in files.items()
         if name.rpartition("/")[2] not in OWN_NAMES
     }
-    indexes = {index_name(name) for name, kind in kinds.items() if kind in (WEBDATASET, TFRECORD)}
+    indexes = {index_name(name) for name, kind in kinds.items() if has_index(kind)}
     return {name: kind for name, kind in kinds.items() if name not in indexes}
 
 
@@ -78,7 +81,12 @@ def is_shard_name(name: str) -> bool:
 
 def shard_results(name: str, kind: str) -> list[str]:
     """The name of the result for a shard, and that of its index if such results have one."""
-    return [name, index_name(name)] if kind in (WEBDATASET, TFRECORD) else [name]
+    return [name, index_name(name)] if has_index(kind) else [name]
+
+
+def has_index(kind: str) -> bool:
+    """Whether shards of this kind have an index for DALI."""
+    return kind in SHARDS and SHARDS[kind].HAS_INDEX
 
 
 def read_blobs(url: str, name: str, kind: str, options: Options) -> Iterator[Blob]:
@@ -142,21 +150,22 @@ def _read_here(
     with folder.open(name, whole=whole) as opened, contextlib.ExitStack() as stack:
         reader = HashedReader(opened, folder.place(name))
         entries: Any = ()
+        is_sought = kind in SHARDS and not SHARDS[kind].IS_STREAMED
         if kind == FILES:
             head = reader.read(HEAD_BYTES)
             if may_be_image(name, head, options):
                 yield [Blob(name, reader.read(head=head), name)]
-        elif kind in SEEKED:
+        elif is_sought:
             file = stack.enter_context(seekable(opened, reader, folder)) if whole else opened
-            entries = SEEKED[kind].read_entries(file, options)
+            entries = SHARDS[kind].read_entries(file, options)
         else:
-            entries = STREAMED[kind].read_entries(reader, options)
+            entries = SHARDS[kind].read_entries(reader, options)
         for entry in entries:
             yield entry.blobs
             report_progress()
             del entry
         if whole:
-            while kind not in SEEKED and reader.read(CHUNK_BYTES):
+            while not is_sought and reader.read(CHUNK_BYTES):
                 pass
             yield reader.hexdigest()
 
@@ -177,3 +186,11 @@ def seekable(opened: BinaryIO, reader: HashedReader, source: Folder) -> Iterator
         with naming(tempfile.gettempdir()):
             copy.seek(0)
         yield copy
+
+
+def index_name(name: str) -> str:
+    """The name of the DALI index of a shard."""
+    for suffix in (suffix for m in _CONTAINERS if m.HAS_INDEX for suffix in m.SUFFIXES):
+        if name.lower().endswith(suffix):
+            return name[: -len(suffix)] + ".idx"
+    return name + ".idx"

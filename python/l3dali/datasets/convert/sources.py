@@ -1,22 +1,42 @@
-"""Finds the files that the arguments of a command name."""
+"""Finds the files that the arguments of a command name, and reads L3 images in them."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple
 
-from l3dali.console import Failure, without_password
-from l3dali.datasets.convert.reader import is_shard_name
-from l3dali.datasets.convert.storage import Stored, is_remote, open_folder, split_url
+from l3dali.console import (
+    Failure,
+    counted,
+    megabytes,
+    ratio,
+    reason_of,
+    shortened,
+    without_password,
+)
+from l3dali.datasets.convert.images import Blob, Options
+from l3dali.datasets.convert.manifest import FAILED, Manifest, Row
+from l3dali.datasets.convert.reader import FILES, is_shard_name, kinds_of_sources, look_into
+from l3dali.datasets.convert.storage import (
+    MANIFEST_NAME,
+    Stored,
+    hash_file,
+    is_remote,
+    open_folder,
+    split_url,
+)
 from l3dali.errors import UsageError, needs
 from l3dali.signatures import IMAGE_SUFFIXES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+    from l3dali import codec
 
 _WITH_QUERY = re.compile(r"https?://[^?#]*[?#]")
 _LOOKUPS = 32  # at a time, of files in buckets
@@ -56,20 +76,21 @@ class Sources:
         return parent, f"{name}/"
 
 
-def find_sources(arguments: Iterable[str]) -> Sources:
+def find_sources(arguments: Iterable[str], *, is_strict: bool = True) -> Sources:
     """Finds the files of folders, and files named one by one or by braces (`a-{000..146}.tar`).
 
     Raises:
-        UsageError: an argument names nothing.
+        UsageError: an argument names nothing; without `is_strict` that is a failure.
     """
     sources = Sources()
     for argument in arguments:
         if _WITH_QUERY.search(argument):
             raise UsageError(f"{argument}: URLs with ? or # are not supported; download the file")
         names = _expanded(argument)
+        is_one = is_strict and len(names) == 1
         pool = ThreadPoolExecutor(_LOOKUPS if len(names) > 1 else 1)
         try:
-            found = list(pool.map(_find_file if len(names) == 1 else _find_one_of_many, names))
+            found = list(pool.map(_find_file if is_one else _find_one_of_many, names))
         finally:
             pool.shutdown(wait=False, cancel_futures=True)  # a server may never answer
         for name, file in zip(names, found, strict=True):
@@ -80,7 +101,7 @@ def find_sources(arguments: Iterable[str]) -> Sources:
                 if (link := Path(name.removeprefix("file://"))).is_symlink():
                     sources.linked.append(os.path.realpath(link))
             else:
-                _add_folder(sources, name, is_one=len(names) == 1)
+                _add_folder(sources, name, is_one=is_one)
     return sources
 
 
@@ -88,7 +109,7 @@ def _add_folder(sources: Sources, name: str, *, is_one: bool) -> None:
     listing = open_folder(name).list_files()
     if not listing.files and not listing.failures and not _is_folder(name):
         if not is_one:
-            sources.failures.append(Failure(without_password(name), "no such file"))
+            sources.failures.append(Failure(without_password(name), "no such file or folder"))
             if not is_shard_name(name) and Path(name).suffix.lower() not in IMAGE_SUFFIXES:
                 sources.folders.setdefault(name, {})  # Other names must not change.
                 sources.whole.add(name)
@@ -141,3 +162,212 @@ def _is_folder(url: str) -> bool:
 
 def place_of(url: str) -> str:
     return open_folder(url).real_place()
+
+
+_L3 = Options(to="png")  # by which L3 files are the images
+
+
+class Pipe(NamedTuple):
+    """Standard input, or a pipe."""
+
+    name: str
+    read: Callable[[], bytes]
+
+    def look(self, look: Callable[[Blob], codec.Info]) -> tuple[Contents, list[Failure]]:
+        """As `Place.look`."""
+        data = self.read()
+        contents = Contents(files=1, bytes=len(data))
+        contents.add_image(look(Blob(self.name, data, self.name)))
+        return contents, []
+
+
+class Place(NamedTuple):
+    """A file to look into."""
+
+    folder: str  # its path or URL
+    file: Stored  # in that folder
+    kind: str  # of the file, as a job has it
+    row: Row | None = None  # of the manifest of the folder, if it has one
+    is_named: bool = False  # it was named itself
+
+    def __str__(self) -> str:
+        """Its path or URL."""
+        return open_folder(self.folder).place(self.file.name)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it is a file of a folder that `l3 convert` has only copied."""
+        return (
+            self.kind == FILES and not self.is_named and not self.file.name.lower().endswith(".l3")
+        )
+
+    def look(self, look: Callable[[Blob], codec.Info]) -> tuple[Contents, list[Failure]]:
+        """Calls `look` with each L3 image of the file; compares the file's SHA-256 with its row.
+
+        Returns:
+            Sums, none if the file itself has failed; and failures, also those that `look` raises.
+        """
+        return _sum_place(self, look)
+
+
+@dataclass
+class Places:
+    """The files of data sets."""
+
+    found: list[Place] = field(default_factory=list)  # those to look into
+    failures: list[Failure] = field(default_factory=list)  # of folders, of results
+    others: Counter[str] = field(default_factory=Counter)  # how many files were skipped, by suffix
+    links: int = 0  # links to folders, which are not followed
+    unconverted: int = 0  # failed sources without a result, by the manifests
+    is_converted: bool = False  # there are manifests, which may have no rows
+
+    def lines(self) -> list[str]:
+        """What was skipped, for people."""
+        counts = {
+            "other files skipped": self.others.total(),
+            "links to folders not followed": self.links,
+        }
+        return [f"{what}: {count}" for what, count in counts.items() if count]
+
+    def fields(self) -> dict[str, int]:
+        """What was skipped, for `--json-summary`."""
+        return {"skipped": self.others.total(), "links_not_followed": self.links}
+
+
+def find_places(arguments: Iterable[str]) -> Places:
+    """The L3 files and shards that arguments name as in `l3 convert`, and results in manifests.
+
+    Arguments that name nothing become failures.
+    """
+    sources = find_sources(arguments, is_strict=False)
+    places = Places(failures=list(sources.failures), links=len(sources.links))
+    by_place: dict[str, Place] = {}
+    for url, files in sources.folders.items():
+        folder = open_folder(url)
+        root = folder.real_place().rstrip("/")
+        rows, unconverted = _rows_by_result(url, files)
+        places.is_converted |= bool(rows) or MANIFEST_NAME in files
+        for name, kind in kinds_of_sources(folder, files).items():
+            is_named = url not in sources.whole
+            place = Place(url, files[name], kind, rows.get(name), is_named)
+            if place.is_copy and place.row is None:
+                places.others[PurePosixPath(name).suffix.lower()] += 1
+            elif place.row is not None or f"{root}/{name}" not in by_place:  # of another PATH
+                by_place[f"{root}/{name}"] = place
+        if url in sources.whole:
+            places.unconverted += unconverted
+            places.failures += [
+                Failure(folder.place(result), f"this result of {row.source} is missing")
+                for result, row in rows.items()
+                if result not in files
+            ]
+    places.found = list(by_place.values())
+    return places
+
+
+def _rows_by_result(url: str, files: Iterable[str]) -> tuple[dict[str, Row], int]:
+    """Rows of the manifests in a folder and below it, and the number of failed sources."""
+    rows: dict[str, Row] = {}
+    unconverted = 0
+    below = [name[: -len(MANIFEST_NAME)] for name in files if name.endswith(f"/{MANIFEST_NAME}")]
+    for prefix in ["", *sorted(below, key=len)]:
+        folder = open_folder(f"{url}/{prefix}" if prefix else url)
+        with Manifest(folder, read_only=True) as manifest:
+            for row in manifest.rows.values():
+                unconverted += row.status == FAILED and row.result is None
+                if row.result is not None:
+                    index = None if row.index is None else prefix + row.index
+                    row = replace(row, source=prefix + row.source, index=index)
+                    rows[prefix + str(row.result)] = row
+    return rows, unconverted
+
+
+@dataclass
+class Contents:
+    """Sums over files and the L3 images in them."""
+
+    files: int = 0  # how many, with those that hold no L3 image
+    bytes: int = 0  # of the files
+    copies: int = 0  # files among them that `l3 convert` has only copied
+    unconverted: int = 0  # images that could not be converted, and failed sources, by the manifests
+    images: int = 0  # L3 images
+    pixels: int = 0  # of these
+    raw_bytes: int = 0  # of their samples
+    l3_bytes: int = 0  # of the L3 images themselves
+
+    def add_image(self, info: codec.Info) -> None:
+        """Counts an L3 image."""
+        self.images += 1
+        self.pixels += info.width * info.height
+        self.raw_bytes += info.raw_bytes
+        self.l3_bytes += info.encoded_bytes
+
+    def add(self, other: Contents) -> None:
+        """Adds other sums."""
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+    def lines(self) -> list[str]:
+        """For people."""
+        failed = counted(self.unconverted, "image")
+        return [
+            f"{counted(self.files, 'file')} of {megabytes(self.bytes)}"
+            + (f", {self.copies} of them copies of originals" if self.copies else "")
+            + (f"; {failed} could not be converted" if self.unconverted else ""),
+            f"{counted(self.images, 'L3 image')} of {self.pixels} pixels, "
+            f"{megabytes(self.l3_bytes)}, ratio to raw {ratio(self.l3_bytes, self.raw_bytes)}",
+        ]
+
+
+def _sum_place(place: Place, look: Callable[[Blob], codec.Info]) -> tuple[Contents, list[Failure]]:
+    contents = Contents(files=1, bytes=place.file.size, copies=place.is_copy)
+    failures: list[Failure] = []
+
+    def count(blob: Blob) -> None:
+        try:
+            contents.add_image(look(blob))
+        except (ValueError, MemoryError, RuntimeError) as error:
+            where = "" if place.kind == FILES else f"{shortened(blob.place)}: "
+            reason = f"{where}{reason_of(error)}"
+            failures.append(Failure(str(place), reason))
+
+    row = place.row
+    try:
+        if place.is_named and place.kind == FILES and row is None:
+            with open_folder(place.folder).open(place.file.name) as file:
+                count(Blob(place.file.name, file.read(), place.file.name))
+            digest = ""
+        elif place.is_copy:
+            digest = hash_file(open_folder(place.folder), place.file.name)
+        else:
+            digest = look_into(place.folder, place.file.name, place.kind, _L3, count)
+    except Exception as error:  # Containers raise anything.
+        return Contents(), [Failure(str(place), reason_of(error)), *failures]
+    if row is None and not (place.is_copy or contents.images or failures):
+        reason = "not an L3 image" if place.kind == FILES else "a shard without L3 images"
+        failures.append(Failure(str(place), reason))
+    if row is not None:
+        if digest != row.result_hash and not failures:  # Damage is reported once.
+            failures.append(Failure(str(place), "changed since l3 convert wrote it (SHA-256)"))
+        if reason := _fault_of_index(place.folder, row):
+            failures.append(Failure(str(place), reason))
+        contents.unconverted += len(row.failures)
+        if row.status == FAILED and not failures:
+            reason = f"the conversion of {row.source} has failed: {row.reason}"
+            failures.append(Failure(str(place), reason))
+    return contents, failures
+
+
+def _fault_of_index(url: str, row: Row) -> str:
+    """Why the DALI index of a shard is missing or changed; "" if it is neither."""
+    if row.index is None:
+        return ""
+    folder = open_folder(url)
+    try:
+        if folder.stat(row.index) is None:
+            return f"its index {row.index} is missing; run l3 convert again"
+        if row.index_hash in ("", hash_file(folder, row.index)):
+            return ""
+    except OSError as error:
+        return f"its index {row.index}: {reason_of(error)}"
+    return f"its index {row.index} has changed (SHA-256); remove it and run l3 convert again"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from l3dali.console import without_password
-from l3dali.datasets.convert.limits import report_progress
+from l3dali.datasets.convert.workers import report_progress
 from l3dali.errors import UsageError, needs
 
 if TYPE_CHECKING:

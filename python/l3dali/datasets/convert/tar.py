@@ -18,11 +18,12 @@ from l3dali.signatures import HEAD_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from l3dali.datasets.convert.images import Options, Outcome
-    from l3dali.datasets.convert.pipeline import ImagePool
+    from l3dali.datasets.convert.images import Converter, Options, Outcome
     from l3dali.datasets.convert.storage import HashedReader, HashedWriter
 
+KIND = "webdataset"
 SUFFIXES = (".tar",)
+IS_STREAMED, HAS_INDEX = True, True
 
 _BLOCK = tarfile.BLOCKSIZE
 _MOST_PADDING = 2**20  # after the last member, as on tapes
@@ -147,7 +148,7 @@ class _Recorder:
         return data
 
 
-def write_entries(source: HashedReader, target: HashedWriter, pool: ImagePool) -> str | None:
+def write_entries(source: HashedReader, target: HashedWriter, pool: Converter) -> str | None:
     """Converts a tar file; returns the text of its DALI index, None if names do not fit into it."""
     writer = _Writer(target, pool.options)
     for member, outcomes in pool.convert(read_entries(source, pool.options)):

@@ -20,11 +20,12 @@ from l3dali.signatures import HEAD_BYTES, format_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from l3dali.datasets.convert.images import Options, Outcome
-    from l3dali.datasets.convert.pipeline import ImagePool
+    from l3dali.datasets.convert.images import Converter, Options, Outcome
     from l3dali.datasets.convert.storage import HashedReader, HashedWriter
 
+KIND = "tfrecord"
 SUFFIXES = (".tfrecord", ".tfrecords", ".tfrec")
+IS_STREAMED, HAS_INDEX = True, True
 
 _SHARD_OF_MANY = re.compile(r"-\d{5}-of-\d{5}$")
 _HEADER = struct.Struct("<QI")  # length, its checksum
@@ -105,7 +106,7 @@ def read_entries(source: HashedReader, options: Options) -> Iterator[Record]:
         number += 1
 
 
-def write_entries(source: HashedReader, target: HashedWriter, pool: ImagePool) -> str | None:
+def write_entries(source: HashedReader, target: HashedWriter, pool: Converter) -> str | None:
     """Converts a file of records; returns the text of its DALI index."""
     lines: list[str] = []
     for record, outcomes in pool.convert(read_entries(source, pool.options)):

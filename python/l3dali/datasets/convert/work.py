@@ -1,17 +1,34 @@
-"""Finds which sources are done, and makes jobs of the others."""
+"""What a run has to do, by the manifest; and what it did, in words and as JSON."""
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
 
-from l3dali.console import Failure
-from l3dali.datasets.convert.images import SOURCE_FORMAT, Options, renamed, result_names
+from l3dali.console import Failure, counted, megabytes, ratio, speed
+from l3dali.datasets.convert.images import (
+    SOURCE,
+    SOURCE_FORMAT,
+    FormatTotals,
+    Options,
+    renamed,
+    result_names,
+    sum_totals,
+)
 from l3dali.datasets.convert.job import Job, may_be_done
-from l3dali.datasets.convert.manifest import Manifest, Row, index_name
-from l3dali.datasets.convert.reader import FILES, kinds_of_sources, shard_results
+from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Manifest, Row
+from l3dali.datasets.convert.reader import (
+    FILES,
+    OTHER,
+    SHARDS,
+    has_index,
+    index_name,
+    kinds_of_sources,
+    shard_results,
+)
 from l3dali.datasets.convert.sources import place_of
 from l3dali.datasets.convert.storage import OWN_NAMES, Stored, leads_out, open_folder
 from l3dali.errors import UsageError
@@ -22,7 +39,7 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.sources import Sources
     from l3dali.datasets.convert.storage import Folder
 
-READ_SHARDS = "shards: .tar .tfrecord .parquet .arrow .zip"  # for people
+READ_SHARDS = "shards: " + " ".join(module.SUFFIXES[0] for module in SHARDS.values())
 _COMPRESSED_SHARD = re.compile(
     r"\.(t|((tar|tfrec(ords?)?|parquet|arrow|zip)(-\d+-of-\d+)?\.))"
     r"(gz|bz2?|xz|zst|lz4|lz|lzma)$"
@@ -46,6 +63,30 @@ class Work:
     names: set[str] = field(default_factory=set)  # all sources
     claims: dict[str, str] = field(default_factory=dict)  # sources by possible results
     gone: list[Row] = field(default_factory=list)  # results without a source
+    outdated: Counter[str] = field(default_factory=Counter)  # results by their other options
+
+    def changed_options(self, options: Options) -> list[str]:
+        """A remark on results that are converted again since their options were others."""
+        new = _parts_of(options.identity)
+        changes = Counter[str]()
+        for identity, count in self.outdated.items():
+            old = _parts_of(identity)
+            names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+            texts = [
+                f"{name} was {old.get(name) or 'not set'}, is {new.get(name) or 'not set'}"
+                for name in names
+            ]
+            changes[", ".join(texts)] += count
+        return [
+            f"converting {counted(count, 'result')} again, since options differ: {text}"
+            for text, count in changes.items()
+        ]
+
+
+def _parts_of(identity: str) -> dict[str, str]:
+    """The options in an identity, by name."""
+    parts = re.split(r"(?:^| )([a-z]+(?:-[a-z]+)*)=", identity + " ")
+    return {name: value.strip() for name, value in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def unused_labels(options: Options, names: Iterable[str], *, are_all: bool) -> list[str]:
@@ -92,7 +133,8 @@ def find_work(
         loose: list[Stored] = []
         for name, kind in kinds_of_sources(folder, files).items():
             file = files[name]
-            if _COMPRESSED_SHARD.search(name) or leads_out(name):
+            is_compressed = kind == FILES and _COMPRESSED_SHARD.search(name)
+            if is_compressed or leads_out(name):
                 reason = "a compressed shard, which readers cannot index; decompress it first"
                 if leads_out(name):
                     reason = "the name leads out of the folder, or has empty parts"
@@ -101,6 +143,8 @@ def find_work(
             work.names.add(name)
             row = manifest.rows.get(name)
             is_kept = row is not None and _is_unchanged(row, file, existing, options)
+            if row is not None and row.status == DONE and row.options != options.identity:
+                work.outdated[row.options] += 1
             results = result_names(name, options) if kind == FILES else shard_results(name, kind)
             if row is not None and row.result is not None and is_kept:
                 results = [*results, row.result]
@@ -213,3 +257,138 @@ def _batches(
         batches[-1].append(file)
         size += file.size
     return [Job(FILES, source_url, target_url, tuple(batch), options) for batch in batches]
+
+
+HEADERS = ("format", "images", "pixels", "source", "result", "ratio")
+
+
+@dataclass
+class Summary:
+    """Sums over the rows of a data set."""
+
+    converted: int = 0  # rows of this run
+    kept: int = 0  # rows that were done before
+    shards: int = 0  # of both, those of shards
+    failed: Counter[str] = field(default_factory=Counter)  # images by `keep` or `drop`
+    formats: dict[str, FormatTotals] = field(default_factory=dict)  # by format of the source
+    copied: int = 0  # files without images, or their bytes in shards' stead
+    others: Counter[str] = field(default_factory=Counter)  # the suffixes of these
+    imageless: list[str] = field(default_factory=list)  # shards without images
+    unindexed: int = 0  # WebDataset shards without an index for DALI
+    labels: Counter[str] = field(default_factory=Counter)  # images by the `--labels` that name them
+    label_kinds: Counter[str] = field(default_factory=Counter)  # label maps by kind
+    stored: Counter[str] = field(default_factory=Counter)  # images by format
+    remarks: Counter[str] = field(default_factory=Counter)  # images by what they leave out
+    failures: list[Failure] = field(default_factory=list)  # images and files that failed
+    seconds: float = 0.0  # of this run
+    raw_bytes: int = 0  # pixels of this run
+
+    @property
+    def total(self) -> FormatTotals:
+        """The sum over all images."""
+        return sum_totals(self.formats.values())
+
+    @property
+    def done_text(self) -> str:
+        """The number of shards and files that are done, in words."""
+        return count_text(self.shards, self.converted + self.kept - self.shards)
+
+    def table(self) -> list[list[str]]:
+        """Cells below `HEADERS`: a row for each format of the sources, and their sum."""
+        named = sorted(self.formats.items())
+        if len(named) != 1:
+            named.append(("all", self.total))
+        return [
+            [
+                name,
+                str(one.images),
+                megabytes(one.raw_bytes) if one.raw_bytes else "-",  # Not all are decoded.
+                megabytes(one.source_bytes),
+                megabytes(one.result_bytes),
+                ratio(one.result_bytes, one.source_bytes),
+            ]
+            for name, one in named
+        ]
+
+    def __str__(self) -> str:
+        """One line for people."""
+        parts = [f"{self.done_text} done, {self.converted} of them in this run"]
+        if len(self.stored) > 1 or SOURCE in self.stored:
+            parts.append(f"images by format: {stored_text(self.stored)}")
+        if self.label_kinds:
+            parts.append(f"--labels marked {stored_text(self.label_kinds)}")
+        if self.copied:
+            parts.append(f"{self.copied} copied unchanged")
+        for handling, count in sorted(self.failed.items()):
+            action = "copied to DEST unconverted" if handling == "keep" else "left out"
+            parts.append(f"{count} failed, {action} (--on-error {handling})")
+        if self.raw_bytes:
+            pixels = speed(self.raw_bytes, self.seconds)
+            parts.append(f"{self.seconds:.1f} s, {pixels} MB of pixels a second")
+        return "; ".join(parts)
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of `--json-summary`, named as in the other commands."""
+        total = self.total
+        return {
+            "done": self.converted,
+            "kept": self.kept,
+            "images": total.images,
+            "raw_bytes": total.raw_bytes,
+            "read_bytes": total.source_bytes,
+            "written_bytes": total.result_bytes,
+            "seconds": round(self.seconds, 3),
+            "palettes_expanded": total.expanded,
+            "formats": {name: asdict(one) for name, one in sorted(self.formats.items())},
+        }
+
+
+def summarize(new: Iterable[Row], kept: Iterable[Row], seconds: float) -> Summary:
+    """Sums over the rows of a run, and over rows of earlier runs."""
+    summary = Summary(seconds=seconds)
+    for rows, is_new in ((new, True), (kept, False)):
+        for row in rows:
+            if row.reason:
+                summary.failures.append(Failure(row.source, row.reason))
+            else:
+                summary.failures += [
+                    Failure(row.source if row.kind == "image" else f"{row.source}: {place}", reason)
+                    for place, reason in row.failures
+                ]
+            summary.labels.update(row.labels)
+            if row.status == FAILED:
+                continue
+            if row.kind == "image" and row.failures:
+                summary.failed["drop" if row.status == DROPPED else "keep"] += 1
+            else:
+                summary.converted += is_new
+                summary.kept += not is_new
+                summary.shards += row.kind in SHARDS
+            if is_new:
+                summary.raw_bytes += sum_totals(row.formats.values()).raw_bytes
+            if row.status == DONE and row.kind == OTHER:
+                summary.copied += 1
+                summary.others[PurePosixPath(row.source).suffix.lower()] += 1
+            if row.kind in SHARDS and not row.stored and not row.failures:
+                summary.imageless.append(row.source)
+            lacks_index = has_index(row.kind) and row.index is None
+            summary.unindexed += lacks_index and row.status == DONE
+            summary.stored.update(row.stored)
+            summary.label_kinds.update(row.label_kinds)
+            summary.remarks.update(row.remarks)
+            for name, one in row.formats.items():
+                summary.formats.setdefault(name, FormatTotals()).add(one)
+    return summary
+
+
+def count_text(shards: int, files: int) -> str:
+    """The numbers of shards and files that are not 0."""
+    several = ((shards, "shard"), (files, "file"))
+    texts = [counted(count, name) for count, name in several if count]
+    return " and ".join(texts) or "0 files"
+
+
+def stored_text(stored: Mapping[str, int]) -> str:
+    """The number of images in each format, largest first."""
+    ordered = sorted(stored.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count} {name}" for name, count in ordered)

@@ -23,11 +23,12 @@ from l3dali.signatures import HEAD_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from l3dali.datasets.convert.images import Options, Outcome
-    from l3dali.datasets.convert.pipeline import ImagePool
+    from l3dali.datasets.convert.images import Converter, Options, Outcome
     from l3dali.datasets.convert.storage import HashedWriter
 
+KIND = "zip"
 SUFFIXES = (".zip",)
+IS_STREAMED, HAS_INDEX = False, False
 
 _STARTS = (b"PK\3\4", b"PK\5\6")  # of a member, and of an archive without any
 _ENCRYPTED, _NAME_IS_UTF8 = 1, 0x800  # flags
@@ -58,7 +59,7 @@ def read_entries(source: BinaryIO, options: Options) -> Iterator[Member]:
         yield from _read_members(archive, options)
 
 
-def write_entries(source: BinaryIO, target: HashedWriter, pool: ImagePool) -> str | None:
+def write_entries(source: BinaryIO, target: HashedWriter, pool: Converter) -> str | None:
     """Converts an archive; there is no index to return."""
     with _opened(source) as archive, _Writer(target, pool.options) as result:
         result.comment = archive.comment

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from l3dali.datasets.convert.choosing import SOURCE
+from l3dali.datasets.convert.images import SOURCE
 from l3dali.datasets.liquid.profile import Fits, Linear
 from l3dali.errors import needs
 

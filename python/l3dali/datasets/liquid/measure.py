@@ -15,9 +15,8 @@ import numpy as np
 
 from l3dali import __version__, codec
 from l3dali.console import counted, progress, reason_of, without_password
-from l3dali.datasets.convert.alone import read_alone
-from l3dali.datasets.convert.choosing import group_of
-from l3dali.datasets.convert.images import Options
+from l3dali.datasets.convert.images import Options, group_of
+from l3dali.datasets.convert.pool import read_alone
 from l3dali.datasets.liquid import host as machine
 from l3dali.datasets.liquid.dataset import draw, open_dataset
 from l3dali.datasets.liquid.decoding import Decoders, measure_core_seconds

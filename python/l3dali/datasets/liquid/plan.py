@@ -15,7 +15,7 @@ import numpy as np
 
 from l3dali import __version__
 from l3dali.codec import DEFAULT_CODING
-from l3dali.datasets.convert.choosing import SOURCE, has_numbers
+from l3dali.datasets.convert.images import SOURCE, has_numbers
 from l3dali.datasets.liquid.model import (
     Limits,
     Prices,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from l3dali.datasets.convert.choosing import Seen
+    from l3dali.datasets.convert.images import Seen
     from l3dali.datasets.liquid.model import Array, Costs
     from l3dali.datasets.liquid.profile import Profile
 

@@ -11,7 +11,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass,
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
-from l3dali.datasets.convert.choosing import SOURCE as SOURCE
+from l3dali.datasets.convert.images import SOURCE as SOURCE
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from l3dali.cli.arguments import (
+from l3dali.cli.outputs import STDOUT, new_file, without_collisions, write_file
+from l3dali.cli.parser import (
     add_host_options,
     add_new_file_options,
     new_command,
@@ -19,7 +20,6 @@ from l3dali.cli.arguments import (
     positive_number,
     rate_argument,
 )
-from l3dali.cli.outputs import STDOUT, new_file, without_collisions, write_file
 from l3dali.console import complain, megabytes, print_table, printable, ratio
 from l3dali.datasets.liquid.profile import (
     CACHE,
@@ -33,7 +33,7 @@ from l3dali.errors import UsageError
 if TYPE_CHECKING:
     from typing import TextIO
 
-    from l3dali.cli.arguments import Commands
+    from l3dali.cli.parser import Commands
     from l3dali.datasets.liquid.model import Limits
     from l3dali.datasets.liquid.plan import Plan
     from l3dali.datasets.liquid.profile import Profile

@@ -1,103 +1,58 @@
-"""The images of one shard, several at a time, in order and in little memory."""
+"""Converts images: several of a shard, in order and in little memory; or one in a process alone."""
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
-from collections import Counter, deque
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
 
 from l3dali import codec
-from l3dali.console import shortened
-from l3dali.datasets.convert.alone import convert_alone
-from l3dali.datasets.convert.images import Entry, Outcome, convert_image
-from l3dali.datasets.convert.limits import is_limited, report_progress
-from l3dali.datasets.convert.storage import new_hash
+from l3dali.datasets.convert.conversion import convert_image, failed_outcome
+from l3dali.datasets.convert.images import (
+    Blob,
+    Options,
+    Outcome,
+    Outcomes,
+    SomeEntry,
+    Totals,
+)
+from l3dali.datasets.convert.workers import (
+    CPU_SECONDS,
+    WAIT_SECONDS,
+    ChildDiedError,
+    borrowed,
+    is_limited,
+    limit_memory,
+    limited,
+    new_pool,
+    reason_of,
+    report_progress,
+    set_clocks,
+    why_ended,
+)
+from l3dali.images.formats import read_header
+from l3dali.images.reading import read_picture
+from l3dali.threads import Stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from l3dali.datasets.convert.images import Blob, Options
+    from l3dali.images.picture import Picture
 
 BATCH_BYTES = 2**18  # small images go to a thread together
 BATCH_ENTRIES = 32
 WAITING_BYTES = 2**24  # a thread, of data read ahead and of results; one image may exceed it
 
-Outcomes = list["Outcome | None"]
-
-
-SomeEntry = TypeVar("SomeEntry", bound=Entry)
-
 
 class DamagedImageError(ValueError):
     """An image that cannot be converted, where that fails its shard."""
-
-
-class Stopped(BaseException):
-    """The run must end; a BaseException like KeyboardInterrupt."""
-
-
-@dataclass(slots=True)
-class FormatTotals:
-    """Sums over the images of one format."""
-
-    images: int = 0  # how many
-    source_bytes: int = 0  # of their files
-    result_bytes: int = 0  # of what became of them
-    raw_bytes: int = 0  # of their samples
-    expanded: int = 0  # palette images that became colours
-    substituted: int = 0  # images that came back in another format than the one they came from
-
-    def add(self, other: FormatTotals) -> None:
-        """Adds other sums."""
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-
-def sum_totals(several: Iterable[FormatTotals]) -> FormatTotals:
-    """The sum over all formats."""
-    total = FormatTotals()
-    for one in several:
-        total.add(one)
-    return total
-
-
-@dataclass(slots=True, kw_only=True)
-class Totals:
-    """What images came to."""
-
-    formats: dict[str, FormatTotals] = field(default_factory=dict)  # by format of the source
-    failures: list[tuple[str, str]] = field(default_factory=list)  # where, and why
-    transient: str = ""  # why another run may have other results, as in `Outcome`, between blanks
-    stored: Counter[str] = field(default_factory=Counter)  # images by format
-    labels: Counter[str] = field(default_factory=Counter)  # images by the `--labels` that name them
-    label_kinds: Counter[str] = field(default_factory=Counter)  # label maps by kind
-    remarks: Counter[str] = field(default_factory=Counter)  # images by `Outcome.remarks`
-
-    def add(self, blob: Blob, outcome: Outcome, options: Options) -> None:
-        """Counts one image."""
-        self.labels.update(options.labels and options.labels_of(*blob.names))
-        if outcome.transient:
-            self.transient = " ".join(sorted({*self.transient.split(), outcome.transient}))
-        if outcome.failed:
-            self.failures.append((shortened(blob.place), shortened(outcome.failure)))
-            return
-        self.stored[outcome.stored_as] += 1
-        self.remarks.update(outcome.remarks)
-        if outcome.labels:
-            self.label_kinds[outcome.labels] += 1
-        result_bytes = len(blob.data if outcome.data is None else outcome.data)
-        self.formats.setdefault(outcome.format, FormatTotals()).add(
-            FormatTotals(
-                1,
-                outcome.source_bytes,
-                result_bytes,
-                outcome.raw_bytes,
-                outcome.expanded,
-                outcome.substituted,
-            )
-        )
 
 
 class ImagePool:
@@ -112,7 +67,7 @@ class ImagePool:
     ) -> None:
         self.options = options
         self.totals = Totals() if totals is None else totals
-        self._pixels = new_hash()
+        self._pixels = sha256()
         self._threads = threads
         self._threads_per_image = threads_per_image
         self._cancelled = threading.Event()
@@ -208,3 +163,83 @@ def _batches(entries: Iterable[SomeEntry]) -> Iterator[tuple[list[SomeEntry], in
             size = 0
     if batch:
         yield batch, size
+
+
+BYTES_A_SECOND = 2**20  # of samples, of the slowest decoders
+_BASE_BYTES = 2**28
+_TIMES_ESTIMATE = 2  # of the estimated peak
+_TIMES_FILE = 4
+_PIXEL_BYTES = 40  # a pixel, to shrink an image
+_idle = new_pool()
+
+
+def convert_alone(
+    blob: Blob,
+    options: Options,
+    threads: int,
+    check: Callable[[], object],
+    *,
+    is_sure: bool = False,
+) -> Outcome | None:
+    """Calls `convert_image` in a child; if that dies, the outcome has the reason.
+
+    `check` is called often; its exceptions end the child, and are raised here.
+    """
+    try:
+        with borrowed(_idle) as child:
+            arguments = blob, options, threads, is_sure
+            outcome: Outcome | None = child.call(_convert, *arguments, check=check)
+    except ChildDiedError as error:
+        transient = "memory" if error.code == -signal.SIGKILL else ""  # killed by the system
+        return failed_outcome(blob, options, why_ended(error), transient=transient, is_sure=True)
+    return outcome
+
+
+def read_alone(data: bytes, options: Options, *, labels: bool) -> Picture:
+    """Calls `read_picture` in a child.
+
+    Raises:
+        ValueError: the child has died.
+    """
+    try:
+        with borrowed(_idle) as child:
+            picture: Picture = child.call(_read, data, options, labels)
+    except ChildDiedError as error:
+        raise ValueError(why_ended(error)) from None
+    return picture
+
+
+def _convert(blob: Blob, options: Options, threads: int, is_sure: bool) -> Outcome | None:
+    with limited(options.worker_memory, _cores()):
+        read = partial(_read_limited, options)
+        outcome = convert_image(blob, options, threads, read, is_sure=is_sure)
+        if outcome is not None and outcome.transient == "memory":
+            outcome = replace(outcome, failure=reason_of(MemoryError()))
+    return outcome
+
+
+def _read(data: bytes, options: Options, labels: bool) -> Picture:
+    with limited(options.worker_memory, _cores()):
+        return _read_limited(options, data, **options.reading(labels=labels))
+
+
+def _read_limited(options: Options, data: bytes, **how: Any) -> Picture:
+    set_clocks(CPU_SECONDS, WAIT_SECONDS)
+    os.environ["TIFFFILE_NUM_THREADS"] = "1"  # Images are read side by side.
+    header = read_header(data)
+    header.check_pixels(options.max_pixels)
+    size = _BASE_BYTES + _TIMES_FILE * len(data) + _TIMES_ESTIMATE * header.read_bytes
+    if options.max_side is not None:
+        size += _PIXEL_BYTES * header.width * header.height
+    limit_memory(max(size, options.worker_memory), _cores())
+    seconds = CPU_SECONDS + header.raw_bytes // BYTES_A_SECOND
+    set_clocks(seconds, max(WAIT_SECONDS, 10 * seconds))
+    picture = read_picture(data, header=header, **how)
+    set_clocks(0, 0)  # Encoding has no limits.
+    limit_memory(None)
+    return picture
+
+
+def _cores() -> int:
+    """Some libraries start a thread for each."""
+    return os.cpu_count() or 1

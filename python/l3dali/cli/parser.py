@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from l3dali import codec
-from l3dali.arguments import THREADS
+from l3dali.arguments import LAYOUTS, MAX_PIXELS_RANGE, THREADS, checked_channels
 from l3dali.cli.inputs import STDIN
 from l3dali.cli.outputs import STDOUT
 from l3dali.errors import UsageError
+from l3dali.images.dicom import check_keywords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _EXIT_CODES = """exit codes:
   0    all went well
+  1    an error in l3 itself
   2    a file failed, or the command is wrong
   130  interrupted by Ctrl-C (143: by SIGTERM); finished results stay
   141  the reader of the output was closed"""
@@ -87,9 +89,9 @@ def new_file_command(
     run: Callable[[argparse.Namespace], int],
     summary: str,
     examples: str,
-    what: str = "file or folder",
+    what: str = "file",
 ) -> Parser:
-    """The parser of a command that takes files and folders; `run` returns its exit code."""
+    """The parser of a command that takes files; `run` returns its exit code."""
     command = new_command(commands, name, run, summary, examples)
     command.add_argument(
         "paths",
@@ -197,6 +199,103 @@ def add_host_options(
     step = "images/s of the training step"
     host.add_argument("--train-rate", type=positive_float, metavar="N", help=step)
     return host
+
+
+def add_image_options(parser: Parser) -> None:
+    """Adds the options of commands that encode images of other formats; see `image_options`."""
+    add_reading_options(parser)
+    parser.add_argument(
+        "--palette",
+        choices=["rgb", "index"],
+        default="rgb",
+        help="store colours or entry numbers of palette images; default: %(default)s",
+    )
+    parser.add_argument(
+        "--dicom-tags",
+        type=_keywords,
+        default=(),
+        metavar="NAMES",
+        help="more DICOM data elements to keep, such as SliceThickness,StudyDate",
+    )
+    parser.add_argument(
+        "--worker-memory",
+        type=positive_number,
+        default=4096,
+        metavar="MB",
+        help="memory limit of each process that reads files; default: %(default)s",
+    )
+
+
+def image_options(options: argparse.Namespace) -> dict[str, Any]:
+    """The fields of `Options` of a command with these options."""
+    names = ("orient", "max_side", "max_pixels", "layout", "palette", "dicom_tags")
+    fields = {name: getattr(options, name) for name in names}
+    return fields | {"worker_memory": options.worker_memory * 2**20}
+
+
+def add_reading_options(parser: Parser) -> None:
+    """Adds the options of commands that read images of other formats."""
+    parser.add_argument("--orient", action="store_true", help="turn images by their EXIF data")
+    parser.add_argument(
+        "--max-side",
+        type=positive_number,
+        metavar="N",
+        help="shrink larger images to N pixels on the longer side; label maps are not blended",
+    )
+    add_max_pixels_option(parser)
+    add_layout_option(parser)
+
+
+def add_layout_option(parser: Parser) -> None:
+    """Adds `--layout`."""
+    parser.add_argument(
+        "--layout",
+        choices=LAYOUTS,
+        help="axes of .npy arrays; default: HWC; arrays like CHW are refused",
+    )
+
+
+def add_max_pixels_option(parser: Parser) -> None:
+    """Adds `--max-pixels`."""
+    parser.add_argument(
+        "--max-pixels",
+        type=number_in(MAX_PIXELS_RANGE),
+        default=codec.DEFAULT_MAX_PIXELS,
+        metavar="N",
+        help="refuse larger images; default: %(default)s",
+    )
+
+
+def add_channels_option(parser: Parser) -> None:
+    """Adds `--channels`."""
+    parser.add_argument(
+        "--channels",
+        type=_channels,
+        metavar="N,N,...",
+        help="channels to decode, in this order, from 0; default: all",
+    )
+
+
+def _keywords(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    try:
+        check_keywords(names)
+    except ImportError:
+        raise argparse.ArgumentTypeError("needs pydicom: pip install pydicom python-gdcm") from None
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return names
+
+
+def _channels(text: str) -> tuple[int, ...]:
+    """The numbers in a list with commas."""
+    names = text.split(",")
+    if not all(name.strip().isdecimal() for name in names):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers, such as 3,2,1")
+    try:
+        return tuple(checked_channels([int(name) for name in names]))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def add_jobs_option(parser: Parser) -> None:

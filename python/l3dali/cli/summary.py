@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from l3dali import __version__
 from l3dali.cli.outputs import STDOUT, is_stream, write_file
 from l3dali.console import (
+    counted,
     megabytes,
     print_table,
     ratio,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from l3dali.cli.inputs import Found
     from l3dali.console import Failure
+    from l3dali.datasets.convert.sources import Places
 
 EXIT_FAILED = 2
 SIGNALLED = 128  # plus the number of the signal
@@ -42,6 +45,8 @@ class Done:
     read_bytes: int  # size of the source
     written_bytes: int = 0  # size of the result
     is_lossy: bool = False  # whether the source has a lossy format
+    expanded: bool = False  # its palette was replaced by colours
+    remarks: tuple[str, ...] = ()  # what is left out beside the pixels
 
 
 @dataclass
@@ -53,7 +58,6 @@ class Report:
     kept: int = 0  # files whose results existed
     failures: list[Failure] = field(default_factory=list)  # files that failed
     seconds: float = 0.0  # how long it took
-    palettes_expanded: int = 0  # images whose palette was replaced by colours
     ended_by: str | None = None  # why no further result could be written, if so
     signal_number: int = 0  # the signal that interrupted it, or 0
 
@@ -64,7 +68,7 @@ class Report:
 
 def finish(
     report: Report,
-    found: Found,
+    found: Found | Places,
     options: argparse.Namespace,
     file_bytes: dict[str, int] | None = None,
     remarks: Sequence[str] = (),
@@ -83,12 +87,10 @@ def finish(
     if not options.quiet and file_bytes is not None and report.done:
         takes_data = STDOUT in (getattr(options, "output", None), options.json_summary)
         _print_totals(report, file_bytes, to_stderr=takes_data)
-    notes = {
-        "existing results kept": report.kept,
-        "other files skipped": found.others.total(),
-        "links to folders not followed": found.links,
-    }
-    lines = [", ".join(f"{note}: {count}" for note, count in notes.items() if count), *remarks]
+    left_out = Counter(text for done in report.done for text in done.remarks)
+    lines = [f"existing results kept: {report.kept}"] if report.kept else []
+    lines += [f"{text}: {counted(n, 'image')}" for text, n in sorted(left_out.items())]
+    lines += remarks
     last = ""
     if report.ended_by or report.signal_number:
         finished = len(report.done) + report.kept
@@ -98,7 +100,7 @@ def finish(
         last = f"{reason}; {finished} of {report.total} files are done{advice}"
     code = SIGNALLED + report.signal_number if report.signal_number else 0
     failures = sorted(found.failures + report.failures, key=lambda failure: Path(failure.path))
-    return conclude(options, failures, lines, _fields(report, found) | (fields or {}), last, code)
+    return conclude(options, failures, lines, _fields(report) | (fields or {}), last, code)
 
 
 def conclude(
@@ -167,19 +169,17 @@ def write_summary(
     write_file(path, f"{json.dumps(summary, indent=2)}\n".encode())
 
 
-def _fields(report: Report, found: Found) -> dict[str, Any]:
+def _fields(report: Report) -> dict[str, Any]:
     return {
         "files": report.total,
         "done": len(report.done),
         "kept": report.kept,
         "not_begun": report.total - len(report.done) - report.kept - len(report.failures),
-        "skipped": found.others.total(),
-        "links_not_followed": found.links,
         "raw_bytes": report.sum("raw_bytes"),
         "read_bytes": report.sum("read_bytes"),
         "written_bytes": report.sum("written_bytes"),
         "seconds": round(report.seconds, 3),
-        "palettes_expanded": report.palettes_expanded,
+        "palettes_expanded": report.sum("expanded"),
         "stopped": report.ended_by,
         "interrupted": report.signal_number != 0,
     }

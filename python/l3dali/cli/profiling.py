@@ -7,8 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l3dali.cli.arguments import (
+from l3dali.cli.inputs import is_image_name
+from l3dali.cli.outputs import STDOUT, new_file, without_collisions, write_file
+from l3dali.cli.parser import (
     add_host_options,
+    add_layout_option,
+    add_max_pixels_option,
     add_new_file_options,
     add_sources,
     name_argument,
@@ -16,10 +20,7 @@ from l3dali.cli.arguments import (
     positive_float,
     positive_number,
 )
-from l3dali.cli.inputs import is_image_name
-from l3dali.cli.outputs import STDOUT, new_file, without_collisions, write_file
-from l3dali.cli.reading import add_layout_option, add_max_pixels_option
-from l3dali.cli.report import EXIT_FAILED
+from l3dali.cli.summary import EXIT_FAILED
 from l3dali.console import Failure, counted, print_table, say, tell_failures
 from l3dali.datasets.liquid.profile import (
     CPU,
@@ -34,7 +35,7 @@ from l3dali.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from l3dali.cli.arguments import Commands
+    from l3dali.cli.parser import Commands
     from l3dali.datasets.liquid.profile import Fits, Profile
 
 _GIVEN = ("cores", "disk", "network", "upload", "train_rate", "gpu_cache")
