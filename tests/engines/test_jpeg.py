@@ -6,6 +6,7 @@ The golden files have all samplings. Their pixels, by the reference decoder, are
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from pathlib import Path
 
 import engines
@@ -19,6 +20,8 @@ from output_plans import Plan, assert_output, lay_out, random_plan, random_windo
 from reference_decoder import STATUS_NAMES
 from test_c_library import ranges_of
 from test_output_plan import damage
+
+import l3dali
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v2"
 SELECT = 0
@@ -157,3 +160,20 @@ def test_ranges_have_the_halo() -> None:
                 if any(begin < end <= begin + size for begin, size in ranges)
             ]
             assert found == needed_tiles(data, plan)
+
+
+def test_python_decodes_jpeg_tiles(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    for (name, data, image), decoded in zip(
+        files(), l3dali.decode_batch([data for _, data, _ in files()], threads=2), strict=True
+    ):
+        np.testing.assert_array_equal(decoded.reshape(image.shape), image, name)
+        assert set(+Counter(l3dali.info(data).codings)) == {"jpeg"}
+        x, y, width, height = random_window(rng, *image.shape[1::-1])
+        path = tmp_path / name
+        path.write_bytes(data)
+        if width and height:  # reads the ranges of the window
+            part = l3dali.imread(path, window=(y, x, height, width))
+            np.testing.assert_array_equal(
+                part.reshape(height, width, -1), image[y : y + height, x : x + width]
+            )
