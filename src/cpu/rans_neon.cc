@@ -88,6 +88,7 @@ L3_OP Vector ShiftRight16(Vector v) {
 L3_OP Vector FitsWord(Vector v) { return From(vcleq_u32(U32(v), vdupq_n_u32(0xFFFF))); }
 L3_OP Vector PackMasks(Vector low, Vector high) { return vuzp1q_u16(low, high); }
 L3_OP Vector Equal16(Vector a, Vector b) { return vceqq_u16(a, b); }
+L3_OP bool IsZero(Vector v) { return vmaxvq_u16(v) == 0; }
 L3_OP Vector Excess8(Vector a, Vector b) { return From(vqsubq_u8(U8(a), U8(b))); }
 L3_OP Vector SignOf8(Vector v) { return From(vcltzq_s8(S8(v))); }
 L3_OP Vector DotPairs(Vector a, Vector b) {

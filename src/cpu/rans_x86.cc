@@ -82,6 +82,7 @@ L3_OP Vector ShiftRight16(Vector v) {
 L3_OP Vector FitsWord(Vector v) { return _mm256_cmpeq_epi32(_mm256_min_epu32(v, Fill(0xFFFF)), v); }
 L3_OP Vector PackMasks(Vector low, Vector high) { return _mm256_packs_epi32(low, high); }
 L3_OP Vector Equal16(Vector a, Vector b) { return _mm256_cmpeq_epi16(a, b); }
+L3_OP bool IsZero(Vector v) { return _mm256_testz_si256(v, v) != 0; }
 L3_OP Vector Excess8(Vector a, Vector b) { return _mm256_subs_epu8(a, b); }
 L3_OP Vector SignOf8(Vector v) { return _mm256_cmpgt_epi8(_mm256_setzero_si256(), v); }
 L3_OP Vector DotPairs(Vector a, Vector b) { return _mm256_madd_epi16(a, b); }
@@ -293,6 +294,7 @@ L3_OP Vector ZipLow64(Vector a, Vector b) { return _mm512_unpacklo_epi64(a, b); 
 L3_OP Vector ZipHigh64(Vector a, Vector b) { return _mm512_unpackhi_epi64(a, b); }
 
 L3_OP Vector MaskOf(uint32_t lanes, uint32_t) { return _mm512_movm_epi16(lanes); }
+L3_OP bool IsZero(Vector v) { return _mm512_test_epi16_mask(v, v) == 0; }
 
 // A table of 64 bytes.
 struct Table64 {

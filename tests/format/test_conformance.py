@@ -58,7 +58,6 @@ def script(folder: Path, text: str) -> str:
     return f"{sys.executable} '{path}' {{input}} {{output}}"
 
 
-@pytest.mark.xfail(reason="jpeg tiles are not decoded yet", strict=False)
 def test_own_decoder_conforms() -> None:
     done = command(TESTS)
     files = len(json.loads((TESTS / "conformance.json").read_text())["files"])
