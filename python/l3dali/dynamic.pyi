@@ -196,6 +196,7 @@ def pick_share(encoded: TensorLike, /, **arguments: Unpack[_PickShare]) -> Tenso
 
 class _Read(_Operator, total=False):
     lazy: bool
+    remote_gap: int
     use_o_direct: bool
 
 @overload
@@ -221,6 +222,7 @@ class _ReadersFile(TypedDict, total=False):
     prefetch_queue_depth: int
     random_shuffle: bool
     read_ahead: bool
+    remote_gap: int
     seed: int
     shard_id: int
     shuffle_after_epoch: bool
@@ -247,6 +249,7 @@ class _ReadersWebdataset(TypedDict, total=False):
     prefetch_queue_depth: int
     random_shuffle: bool
     read_ahead: bool
+    remote_gap: int
     seed: int
     shard_id: int
     shuffle_after_epoch: bool

@@ -170,6 +170,7 @@ def pick_share(encoded: DataNode, /, **arguments: Unpack[_PickShare]) -> DataNod
 class _Read(_Operator, total=False):
     device: Literal["cpu"] | None
     lazy: bool
+    remote_gap: int
     use_o_direct: bool
 
 def read(paths: DataNode, /, **arguments: Unpack[_Read]) -> DataNode:
@@ -193,6 +194,7 @@ class _ReadersFile(_Operator, total=False):
     prefetch_queue_depth: int
     random_shuffle: bool
     read_ahead: bool
+    remote_gap: int
     seed: int
     shard_id: int
     shuffle_after_epoch: bool
@@ -220,6 +222,7 @@ class _ReadersWebdataset(_Operator, total=False):
     prefetch_queue_depth: int
     random_shuffle: bool
     read_ahead: bool
+    remote_gap: int
     seed: int
     shard_id: int
     shuffle_after_epoch: bool

@@ -24,6 +24,7 @@ class CpuBatch {
   // Tasks may run in any order and in parallel, each once.
   size_t task_count() const { return tasks_.size(); }
   int64_t pixels(size_t task) const { return tasks_[task].pixels; }
+  size_t job(size_t task) const { return tasks_[task].job; }
   void Run(size_t task);
 
   // The result of each job, once all tasks have run: its first bad tile.

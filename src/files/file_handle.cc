@@ -20,6 +20,7 @@ struct Prefix {
   uint64_t offset, bytes;
   uint64_t path_bytes, head_bytes;
   uint64_t is_direct;
+  int64_t max_gap_bytes;
 };
 
 uint64_t Mix(uint64_t v) {
@@ -59,7 +60,8 @@ bool ReadHandle(const uint8_t* data, size_t size, FileHandle* handle) {
              prefix.bytes,
              path + prefix.path_bytes + 1,
              static_cast<size_t>(prefix.head_bytes),
-             prefix.is_direct != 0};
+             prefix.is_direct != 0,
+             prefix.max_gap_bytes};
   return true;
 }
 
@@ -68,8 +70,15 @@ size_t HandleBytes(size_t path_bytes, size_t head_bytes) {
 }
 
 void WriteHandle(const FileHandle& handle, uint8_t* to) {
-  Prefix prefix = {{},           ProcessNonce(),           handle.identity,   handle.offset,
-                   handle.bytes, std::strlen(handle.path), handle.head_bytes, handle.is_direct};
+  Prefix prefix = {{},
+                   ProcessNonce(),
+                   handle.identity,
+                   handle.offset,
+                   handle.bytes,
+                   std::strlen(handle.path),
+                   handle.head_bytes,
+                   handle.is_direct,
+                   handle.max_gap_bytes};
   std::memcpy(prefix.magic, kMagic, sizeof(kMagic));
   std::memcpy(to, &prefix, sizeof(prefix));
   to += sizeof(prefix);
@@ -94,13 +103,12 @@ bool PayloadReader::Check() {
   return error_.empty();
 }
 
-bool PayloadReader::Read(uint64_t begin, size_t bytes, void* to) {
-  if (!Check()) return false;
+void PayloadReader::Read(uint64_t begin, size_t bytes, uint8_t* to) {
+  if (!Check()) return;
   const std::string error = file_.Read(handle_.offset + handle_.head_bytes + begin, bytes, to);
-  if (error.empty()) return true;
+  if (error.empty()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (error_.empty()) error_ = error;
-  return false;
 }
 
 void PayloadReader::Close() { file_.Close(); }

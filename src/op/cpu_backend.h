@@ -49,13 +49,20 @@ class CpuBackend {
     ReadFiles(threads, jobs);
     CpuBatch batch(*jobs, kTaskPixels);
     for (size_t task = 0; task < batch.task_count(); ++task) {
-      threads.AddWork([&batch, task](int) { batch.Run(task); }, batch.pixels(task));
+      PayloadSource* const source = (*jobs)[batch.job(task)].source;
+      const bool is_remote = source != nullptr && source->traits().is_remote;
+      threads.AddWork(
+          [&batch, task, source](int) {
+            if (source == nullptr || source->Wait()) batch.Run(task);
+          },
+          // Objects in the order in which they were asked for.
+          is_remote ? -static_cast<int64_t>(task) : batch.pixels(task));
     }
     threads.RunAll();
     std::vector<DecodeResult> results = batch.Results();
     for (size_t i = 0; i < jobs->size(); ++i) {
       PayloadSource* const source = (*jobs)[i].source;
-      if (source != nullptr && !source->error().empty()) results[i].status = Status::kTruncated;
+      if (source != nullptr && !source->Wait()) results[i].status = Status::kTruncated;
     }
     return results;
   }
@@ -76,16 +83,15 @@ class CpuBackend {
     size_t capacity = 0;
   };
 
-  // Reads what jobs need of files. Jobs whose files cannot be read get no plans.
+  // Reads what jobs need of files, or begins to.
   void ReadFiles(dali::ThreadPool& threads, std::vector<WindowJob>* jobs) {
-    constexpr uint64_t kMaxGapBytes = 4096;  // as fast to read as to start anew
     reads_.clear();
     if (payloads_.size() < jobs->size()) payloads_.resize(jobs->size());
     for (size_t i = 0; i < jobs->size(); ++i) {
       WindowJob& job = (*jobs)[i];
       if (job.source == nullptr) continue;
       Payloads& payloads = payloads_[i];
-      payloads.needed.Find(job, kMaxGapBytes);
+      payloads.needed.Find(job);
       if (payloads.capacity < payloads.needed.bytes()) {
         payloads.capacity = payloads.needed.bytes();
         payloads.memory.reset(new uint8_t[payloads.capacity]);
@@ -96,9 +102,6 @@ class CpuBackend {
       for (size_t i = 0; i < count; ++i) threads.AddWork([&task, i](int) { task(i); });
       threads.RunAll();
     });
-    for (WindowJob& job : *jobs) {
-      if (job.source != nullptr && !job.source->error().empty()) job.plan_count = 0;
-    }
   }
 
   // Small windows are one task, large ones several.

@@ -140,7 +140,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
         window += plan.bytes;
       }
       jobs_.push_back({&image.view, &planned.groups, plans, planned.plans.size(), image.cached});
-      jobs_.back().source = image.reader.get();
+      jobs_.back().source = image.source.get();
       job_images_.push_back(i);
     }
     const std::vector<DecodeResult> results = backend_.Decode(ws, job_images_, &jobs_);

@@ -87,9 +87,9 @@ class FailurePolicy {
     return NameSample(input, sample, numbers_);
   }
 
-  // Throws, or counts the sample and logs it. `where` goes behind its name.
+  // Throws, or counts the sample and logs it. `where` goes behind its name, `hint` to the end.
   void Report(const dali::TensorList<dali::CPUBackend>& input, int sample, Status status,
-              const std::string& where = "") {
+              const std::string& where = "", const char* hint = "") {
     const int64_t bytes = input.tensor_shape_span(sample)[0];
     const char* advice =
         bytes <= 1 ? " A reader with `skip_cached_images` does not read cached files."
@@ -99,12 +99,12 @@ class FailurePolicy {
         : status == Status::kBadMagic ? " `fn.decoders.image` reads other formats as well as L3."
                                       : "";
     Report(dali::make_string("L3 decoding failed at ", Name(input, sample), where, ": ",
-                             StatusMessage(status), " (", StatusName(status), ").", advice));
+                             StatusMessage(status), " (", StatusName(status), ").", advice, hint));
   }
 
   // The same of a sample that `message` names: sound, but not what the arguments ask for.
-  void Report(const std::string& message) {
-    if (!zero_) DALI_FAIL(message);
+  void Report(const std::string& message, bool must_raise = false) {
+    if (!zero_ || must_raise) DALI_FAIL(message);
     ++failures_;
     // Many bad files must not flood the log: after the first few it logs at powers of two.
     constexpr uint64_t kAlwaysLogged = 16;

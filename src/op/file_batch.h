@@ -11,7 +11,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -20,11 +22,11 @@
 #include "dali/pipeline/data/tensor_list.h"
 #include "dali/pipeline/operator/op_spec.h"
 #include "dali/pipeline/util/thread_pool_interface.h"
-#include "dali/util/file.h"
 #include "files/file_handle.h"
 #include "files/open_file.h"
 #include "files/read_head.h"
 #include "op/failures.h"
+#include "op/remote_file.h"
 
 namespace l3 {
 
@@ -32,7 +34,7 @@ namespace l3 {
 struct FileEntry {
   static constexpr uint64_t kToTheEnd = ~uint64_t{0};
 
-  std::string path;         // of a file, or a URI that DALI reads
+  std::string path;         // of a file, or the URI of an object
   std::string source_info;  // the sample's name in messages and caches
   uint64_t offset = 0;      // in the file
   uint64_t bytes = kToTheEnd;
@@ -40,20 +42,94 @@ struct FileEntry {
   bool can_be_lazy = true;  // is a handle if the reader is lazy and it is L3
 };
 
-// Reads batches on DALI's threads. Whole files go straight into the output.
+// Heads of objects, kept so that those of an epoch before need no request. Once memory for them is
+// full, others are not kept.
+class KeptHeads {
+ public:
+  static KeptHeads& Instance() {
+    static auto* const heads = new KeptHeads;
+    return *heads;
+  }
+  // Empty if it is not known.
+  std::vector<uint8_t> Find(const FileEntry& entry) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = heads_.find(KeyOf(entry));
+    return found == heads_.end() ? std::vector<uint8_t>() : found->second;
+  }
+  void Add(const FileEntry& entry, const std::vector<uint8_t>& head) {
+    constexpr uint64_t kMostBytes = 256 << 20;
+    constexpr uint64_t kNodeBytes = 128;  // about, of the map and its allocations
+    const std::string key = KeyOf(entry);
+    const uint64_t bytes = kNodeBytes + key.size() + head.size();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (bytes_ + bytes > kMostBytes || !heads_.emplace(key, head).second) return;
+    bytes_ += bytes;
+  }
+
+ private:
+  static std::string KeyOf(const FileEntry& entry) {
+    return dali::make_string(entry.path, ':', entry.offset);
+  }
+
+  std::mutex mutex_;
+  uint64_t bytes_ = 0;
+  std::unordered_map<std::string, std::vector<uint8_t>> heads_;
+};
+
+// Reads batches: files on DALI's threads, straight into the output; objects on threads that wait.
 class FileBatch {
  public:
   explicit FileBatch(const dali::OpSpec& spec)
-      : lazy_(spec.GetArgument<bool>("lazy")), is_direct_(spec.GetArgument<bool>("use_o_direct")) {
+      : lazy_(spec.GetArgument<bool>("lazy")),
+        is_direct_(spec.GetArgument<bool>("use_o_direct")),
+        remote_gap_(spec.GetArgument<int64_t>("remote_gap")) {
+    DALI_ENFORCE(remote_gap_ >= -1,
+                 dali::make_string("`remote_gap` must be -1 or more, got ", remote_gap_, "."));
     const std::unique_ptr<char, decltype(&std::free)> folder(::getcwd(nullptr, 0), &std::free);
     if (folder != nullptr) folder_ = folder.get();
   }
 
-  // Looks at the files of a batch. Returns the shape of what Read() gives.
-  dali::TensorListShape<> Look(std::vector<FileEntry> entries, dali::ThreadPool& threads) {
+  // Takes the files of a batch, and begins to read objects: their heads, or all of them.
+  void Start(std::vector<FileEntry> entries) {
+    requests_.Wait();
     files_.clear();
     for (FileEntry& entry : entries) files_.emplace_back().entry = std::move(entry);
-    ForEach(threads, [this](File& file, size_t) { lazy_ ? LookLazily(&file) : Look(&file); });
+    for (File& file : files_) {
+      FileEntry& entry = file.entry;
+      if (entry.path.compare(0, 7, "file://") == 0) entry.path.erase(0, 7);
+      file.is_remote = !entry.is_skipped && entry.path.find("://") != std::string::npos;
+      if (!file.is_remote) continue;
+      if (!IsRemote(entry.path)) {
+        file.remote_error = {ObjectError::kRefused,
+                             entry.path +
+                                 " is no object of s3:// or gs://, and DALI reads no other "
+                                 "URLs. `l3dali.imread` and `l3dali.torch.decode_files` do."};
+        continue;
+      }
+      if (IsLazy(file)) file.head = KeptHeads::Instance().Find(entry);
+      if (!file.head.empty()) {
+        ImageView view;
+        ParseIndex(file.head.data(), file.head.size(), &view);
+        if (!HasSize(entry)) entry.bytes = FileBytes(view);
+        if (entry.bytes == FileBytes(view)) continue;
+        file.head.clear();  // the object was replaced
+      }
+      requests_.Add(entry.path, [this, &file](RequestClock::time_point asked) {
+        file.remote_error = Fetch(&file, asked);
+      });
+    }
+  }
+
+  // Looks at these files. Returns the shape of what Read() gives.
+  dali::TensorListShape<> Look(dali::ThreadPool& threads) {
+    ForEach(threads, [this](File& file, size_t) {
+      if (file.entry.is_skipped || file.is_remote) return;
+      IsLazy(file) ? LookLazily(&file) : Look(&file);
+    });
+    requests_.Wait();
+    for (File& file : files_) {
+      if (file.is_remote) LookRemotely(&file);
+    }
     dali::TensorListShape<> shape(static_cast<int>(files_.size()), 1);
     for (size_t i = 0; i < files_.size(); ++i) {
       shape.tensor_shape_span(static_cast<int>(i))[0] =
@@ -78,9 +154,15 @@ class FileBatch {
     uint64_t output_bytes = 0;
     FileIdentity identity = {};
     bool is_handle = false;
-    std::vector<uint8_t> head;                  // of a handle
-    std::unique_ptr<dali::FileStream> remote;  // of a URI
+    std::vector<uint8_t> head;  // of a handle
+    // Of an object:
+    bool is_remote = false;
+    ObjectError remote_error;
+    std::unique_ptr<uint8_t[]> data;  // its first bytes, as far as they were read
+    uint64_t data_bytes = 0;
   };
+
+  bool IsLazy(const File& file) const { return lazy_ && file.entry.can_be_lazy; }
 
   // Each thread takes the next file.
   template <typename Task>
@@ -113,17 +195,78 @@ class FileBatch {
                : dali::make_string(entry.path, " ends before the member that its index lists.");
   }
 
-  // Opens what only DALI reads. Returns whether the entry is such a thing.
-  static bool OpenRemote(File* file) {
-    if (file->entry.path.find("://") == std::string::npos) return false;
-    file->remote = dali::FileStream::Open(file->entry.path);
-    Enforce(*file, SetBytes(file, {0, 0, file->remote->Size(), 0}));
-    file->remote->SeekRead(static_cast<ptrdiff_t>(file->entry.offset));
-    return true;
+  // Reads of an object what a sample needs at first: the head of L3, or all of it. The head says
+  // how long the object is, so no request asks for that.
+  ObjectError Fetch(File* file, RequestClock::time_point asked) const {
+    constexpr uint64_t kFirstBytes = 32 << 10;
+    FileEntry& entry = file->entry;
+    ObjectError error;
+    if (IsLazy(*file)) {
+      const auto read = [&](uint64_t end) -> FileStart {
+        error = Extend(file, asked, end);
+        return {error.kind == ObjectError::kNone ? file->data.get() : nullptr, file->data_bytes};
+      };
+      ImageView view = {};
+      const Status status = ReadHead(kFirstBytes, read, &view);
+      if (error.kind != ObjectError::kNone) return error;
+      const bool is_sound =
+          status == Status::kOk && (!HasSize(entry) || entry.bytes == FileBytes(view));
+      if (is_sound && file->data_bytes < FileBytes(view)) {
+        entry.bytes = FileBytes(view);
+        file->head.assign(file->data.get(), file->data.get() + PayloadsOffset(view));
+        file->data.reset();
+        KeptHeads::Instance().Add(entry, file->head);
+        return {};
+      }
+    }
+    if (!HasSize(entry)) error = FindSize(&entry, asked);
+    return error.kind == ObjectError::kNone ? Extend(file, asked, entry.bytes) : error;
+  }
+
+  static bool HasSize(const FileEntry& entry) { return entry.bytes != FileEntry::kToTheEnd; }
+
+  static ObjectError FindSize(FileEntry* entry, RequestClock::time_point asked) {
+    uint64_t bytes = 0;
+    ObjectError error = FindSizeOfObject(entry->path, asked, &bytes);
+    entry->bytes = bytes - std::min(entry->offset, bytes);
+    return error;
+  }
+
+  // Reads more of an object, up to `bytes` in all or its end: one request.
+  static ObjectError Extend(File* file, RequestClock::time_point asked, uint64_t bytes) {
+    constexpr uint64_t kMostUnknownBytes = 1 << 20;  // that a header claims
+    FileEntry& entry = file->entry;
+    if (bytes > kMostUnknownBytes && !HasSize(entry)) {
+      ObjectError error = FindSize(&entry, asked);
+      if (error.kind != ObjectError::kNone) return error;
+    }
+    bytes = std::min(bytes, entry.bytes);
+    if (bytes <= file->data_bytes) return {};
+    std::unique_ptr<uint8_t[]> data(new uint8_t[bytes]);
+    if (file->data_bytes != 0) std::memcpy(data.get(), file->data.get(), file->data_bytes);
+    uint64_t read = 0;
+    ObjectError error =
+        ReadObject(entry.path, asked, entry.offset + file->data_bytes, bytes - file->data_bytes,
+                   !HasSize(entry), data.get() + file->data_bytes, &read);
+    file->data = std::move(data);
+    file->data_bytes += read;
+    if (HasSize(entry)) return error;
+    if (error.kind == ObjectError::kTooShort) error = {};
+    if (file->data_bytes < bytes) entry.bytes = file->data_bytes;
+    return error;
+  }
+
+  // What becomes of an object, once Fetch() is done. Who decodes one that is missing reports it.
+  void LookRemotely(File* file) const {
+    const ObjectError& error = file->remote_error;
+    file->is_handle = !file->head.empty() || (IsLazy(*file) && error.kind == ObjectError::kMissing);
+    if (!file->is_handle) Enforce(*file, error.text);
+    if (file->head.empty() && file->is_handle) file->entry.bytes = 0;
+    file->output_bytes = file->is_handle ? HandleBytes(file->entry.path.size(), file->head.size())
+                                         : file->entry.bytes;
   }
 
   void Look(File* file) const {
-    if (file->entry.is_skipped || OpenRemote(file)) return;
     FileIdentity identity;
     const std::string error = LookAt(file->entry.path.c_str(), &identity);
     Enforce(*file, error.empty() ? SetBytes(file, identity) : error);
@@ -132,8 +275,6 @@ class FileBatch {
   // L3 files become handles, and so do those that cannot be opened: who decodes them reports them.
   // What else there is, and L3 with a damaged head, is read as a whole.
   void LookLazily(File* file) const {
-    if (!file->entry.can_be_lazy) return Look(file);
-    if (file->entry.is_skipped || OpenRemote(file)) return;
     OpenFile opened;
     std::string error = opened.Open(file->entry.path.c_str(), is_direct_);
     if (error.empty()) error = SetBytes(file, opened.identity());
@@ -150,13 +291,15 @@ class FileBatch {
   static std::string ReadHeadOf(const OpenFile& opened, File* file) {
     constexpr uint64_t kFirstBytes = 4096;  // a page; few heads have more
     std::string error;
-    const auto read = [&](uint64_t known, uint64_t end) -> const uint8_t* {
-      file->head.resize(end);
-      error = opened.Read(file->entry.offset + known, end - known, file->head.data() + known);
-      return error.empty() ? file->head.data() : nullptr;
+    const auto read = [&](uint64_t end) -> FileStart {
+      const uint64_t known = file->head.size();
+      file->head.resize(std::min(end, file->output_bytes));
+      error = opened.Read(file->entry.offset + known, file->head.size() - known,
+                          file->head.data() + known);
+      return {error.empty() ? file->head.data() : nullptr, file->head.size()};
     };
     ImageView view = {};
-    const Status status = ReadHead(file->output_bytes, kFirstBytes, read, &view);
+    const Status status = ReadHead(kFirstBytes, read, &view);
     const bool is_sound = status == Status::kOk && FileBytes(view) == file->output_bytes;
     file->head.resize(is_sound ? PayloadsOffset(view) : 0);
     return error;
@@ -166,12 +309,13 @@ class FileBatch {
     const FileEntry& entry = file->entry;
     if (file->is_handle) {
       const FileHandle handle = {entry.path.c_str(), file->identity,    entry.offset, entry.bytes,
-                                 file->head.data(),  file->head.size(), is_direct_};
+                                 file->head.data(),  file->head.size(), is_direct_,   remote_gap_};
       WriteHandle(handle, static_cast<uint8_t*>(output));
       return;
     }
-    if (file->remote != nullptr) {
-      ReadRemote(file, static_cast<char*>(output));
+    if (file->is_remote) {
+      std::memcpy(output, file->data.get(), file->output_bytes);
+      file->data.reset();
       return;
     }
     OpenFile opened;
@@ -182,19 +326,11 @@ class FileBatch {
     Enforce(*file, opened.Read(entry.offset, file->output_bytes, output));
   }
 
-  static void ReadRemote(File* file, char* output) {
-    uint64_t done = 0;
-    while (done < file->output_bytes) {
-      const size_t read = file->remote->Read(output + done, file->output_bytes - done);
-      if (read == 0) Enforce(*file, file->entry.path + " ended while it was read.");
-      done += read;
-    }
-    file->remote.reset();
-  }
-
   const bool lazy_, is_direct_;
+  const int64_t remote_gap_;
   std::string folder_;  // that relative paths are relative to
   std::vector<File> files_;
+  Requests requests_;  // Fetch() of files
 };
 
 }  // namespace l3

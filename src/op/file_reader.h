@@ -2,6 +2,7 @@
 // the pipeline's threads. Layer: adapter.
 #pragma once
 
+#include <deque>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,10 +21,25 @@ class FileNameLoader : public dali::FileLabelLoader {
 
   void PrepareEmpty(dali::ImageLabelWrapper&) override {}
 
+  void PrepareMetadataImpl() override {
+    const bool is_listed = !has_files_arg_ && !has_file_list_arg_;
+    const bool is_bucket =
+        file_root_.compare(0, 5, "s3://") == 0 && file_root_.find('/', 5) >= file_root_.size() - 1;
+    DALI_ENFORCE(
+        !is_listed || !is_bucket,
+        dali::make_string("DALI cannot list a whole S3 bucket. Set `file_root` to a folder in ",
+                          file_root_, ", or pass `files`."));
+    FileLabelLoaderBase::PrepareMetadataImpl();
+  }
+
   void ReadSample(dali::ImageLabelWrapper& sample) override {
     const dali::FileLabelEntry entry = file_label_entries_[current_index_++];
     MoveToNextShard(current_index_);  // which may shuffle the entries
     sample.label = entry.label.value();
+    // Knows what a listing says of an object's size.
+    sample.file_stream = entry.size.value_or(0) == 0
+                             ? nullptr
+                             : dali::FileStream::Open(PathOf(entry.filename), {}, entry.size);
     dali::DALIMeta meta;
     meta.SetSourceInfo(entry.filename);
     meta.SetSkipSample(ShouldSkipImage(entry.filename));
@@ -33,10 +49,16 @@ class FileNameLoader : public dali::FileLabelLoader {
   FileEntry EntryOf(const dali::ImageLabelWrapper& sample) const {
     const std::string& name = sample.image.GetSourceInfo();
     FileEntry entry;
-    entry.path = dali::filesystem::join_path(file_root_, name);
+    entry.path = PathOf(name);
     entry.source_info = name;
+    if (sample.file_stream != nullptr) entry.bytes = sample.file_stream->Size();
     entry.is_skipped = sample.image.ShouldSkipSample();
     return entry;
+  }
+
+ private:
+  std::string PathOf(const std::string& name) const {
+    return dali::filesystem::join_path(file_root_, name);
   }
 };
 
@@ -45,21 +67,31 @@ class FileReader : public dali::DataReader<dali::CPUBackend, dali::ImageLabelWra
   using Base = DataReader<dali::CPUBackend, dali::ImageLabelWrapper, dali::ImageLabelWrapper, true>;
 
  public:
-  explicit FileReader(const dali::OpSpec& spec) : Base(spec), batch_(spec) {
+  explicit FileReader(const dali::OpSpec& spec) : Base(spec) {
+    for (int i = 0; i < prefetch_queue_depth_; ++i) batches_.emplace_back(spec);
     loader_ = dali::InitLoader<FileNameLoader>(spec, spec.GetArgument<bool>("shuffle_after_epoch"));
     names_ = static_cast<const FileNameLoader*>(loader_.get());
     SetInitialSnapshot();
   }
 
+  ~FileReader() noexcept override { StopPrefetchThread(); }
+
   bool HasContiguousOutputs() const override { return true; }
+
+  // Objects of the next batches are on their way while one is decoded.
+  void Prefetch() override {
+    Base::Prefetch();
+    std::vector<FileEntry> entries;
+    for (const auto& sample : prefetched_batch_queue_[curr_batch_producer_]) {
+      entries.push_back(names_->EntryOf(*sample));
+    }
+    batches_[curr_batch_producer_].Start(std::move(entries));
+  }
 
   bool SetupImpl(std::vector<dali::OutputDesc>& outputs, const dali::Workspace& ws) override {
     Base::SetupImpl(outputs, ws);
-    std::vector<FileEntry> entries;
-    for (const auto& sample : GetCurrBatch()) entries.push_back(names_->EntryOf(*sample));
-    const auto samples = static_cast<int>(entries.size());
-    outputs = {{batch_.Look(std::move(entries), ws.GetThreadPool()), DALI_UINT8},
-               {dali::uniform_list_shape<1>(samples, {1}), DALI_INT32}};
+    outputs = {{batches_[curr_batch_consumer_].Look(ws.GetThreadPool()), DALI_UINT8},
+               {dali::uniform_list_shape<1>(GetCurrBatchSize(), {1}), DALI_INT32}};
     return true;
   }
 
@@ -68,12 +100,12 @@ class FileReader : public dali::DataReader<dali::CPUBackend, dali::ImageLabelWra
     for (int i = 0; i < labels.num_samples(); ++i) {
       *labels.mutable_tensor<int>(i) = GetCurrBatch()[i]->label;
     }
-    batch_.Read(&ws.Output<dali::CPUBackend>(0), ws.GetThreadPool());
+    batches_[curr_batch_consumer_].Read(&ws.Output<dali::CPUBackend>(0), ws.GetThreadPool());
   }
 
  private:
   const FileNameLoader* names_;
-  FileBatch batch_;
+  std::deque<FileBatch> batches_;  // of each that is prefetched
 };
 
 }  // namespace l3

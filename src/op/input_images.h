@@ -14,6 +14,7 @@
 #include "format/image_view.h"
 #include "op/dali_types.h"
 #include "op/failures.h"
+#include "op/remote_file.h"
 #include "output/orientation.h"
 
 namespace l3 {
@@ -23,7 +24,7 @@ struct CachedImage;
 struct InputImage {
   Status status;
   ImageView view;  // as far as ParseImage came; consistent if status is kOk
-  std::unique_ptr<PayloadReader> reader;  // of a handle; else null
+  std::unique_ptr<PayloadSource> source;  // of a handle; else null
   uint64_t file_bytes;
   const CachedImage* cached;
   ImageInfo info;  // the file's, or what stands in for it
@@ -122,10 +123,14 @@ class InputImages {
   // goes behind its name.
   void ReportFile(const Input& input, int i, const std::string& where = "") {
     const InputImage& image = images_[i];
-    const std::string error = image.reader == nullptr ? "" : image.reader->error();
-    if (error.empty()) return failures_.Report(input, i, image.status, where);
+    const std::string error = image.source == nullptr ? "" : image.source->error();
+    if (error.empty()) {
+      const bool is_remote = image.source != nullptr && image.source->traits().is_remote;
+      return failures_.Report(input, i, image.status, where, is_remote ? kMayBeReplaced : "");
+    }
     failures_.Report(dali::make_string("L3 decoding failed at ", failures_.Name(input, i), ": ",
-                                       Printable(error)));
+                                       Printable(error)),
+                     image.source->must_raise());
   }
 
  private:
@@ -136,16 +141,16 @@ class InputImages {
     const std::string& source = input.GetMeta(i).GetSourceInfo();
     const uint8_t* const data = input.tensor<uint8_t>(i);
     image.file_bytes = static_cast<uint64_t>(input.tensor_shape_span(i)[0]);
-    image.reader.reset();
+    image.source.reset();
     FileHandle handle;
     if (!ReadHandle(data, image.file_bytes, &handle)) {
       image.status = backend->Read(source, data, image.file_bytes, &image.view, &image.cached);
       return;
     }
-    image.reader = std::make_unique<PayloadReader>(handle);
+    image.source = OpenHandle(handle);
     image.file_bytes = handle.bytes;
     image.status = backend->Read(source, handle, &image.view, &image.cached);
-    if (handle.head_bytes == 0) image.reader->Check();
+    if (handle.head_bytes == 0) image.source->Check();
   }
 
   // Whether the size that a damaged file claims is used: only if it has its index and a valid file

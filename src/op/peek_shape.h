@@ -7,6 +7,7 @@
 #include "dali/core/static_switch.h"
 #include "dali/pipeline/operator/checkpointing/stateless_operator.h"
 #include "op/decode_operator.h"
+#include "op/remote_file.h"
 
 namespace l3 {
 
@@ -49,10 +50,10 @@ class PeekShape : public dali::StatelessOperator<dali::CPUBackend> {
       if (ReadHandle(data, size, &handle)) {
         data = handle.head;
         size = handle.head_bytes;
-        PayloadReader reader(handle);
-        DALI_ENFORCE(size != 0 || reader.Check(),
+        const auto source = OpenHandle(handle);
+        DALI_ENFORCE(size != 0 || source->Check(),
                      dali::make_string("L3 header of ", NameSample(input, i), ": ",
-                                       Printable(reader.error())));
+                                       Printable(source->error())));
       }
       const Status status = ReadShape(data, size, &shape);
       DALI_ENFORCE(status == Status::kOk,

@@ -27,7 +27,8 @@ class ReadPaths : public dali::StatelessOperator<dali::CPUBackend> {
                              static_cast<size_t>(paths.tensor_shape_span(i)[0]));
       entries[i].source_info = entries[i].path;
     }
-    outputs = {{batch_.Look(std::move(entries), ws.GetThreadPool()), DALI_UINT8}};
+    batch_.Start(std::move(entries));
+    outputs = {{batch_.Look(ws.GetThreadPool()), DALI_UINT8}};
     return true;
   }
 

@@ -37,7 +37,15 @@ using TarSample = std::vector<TarMember>;
 // The samples that an index lists: "v1.2 COUNT", then for each the extension, offset, size and name
 // of its members.
 inline std::vector<TarSample> ReadTarIndex(const std::string& path) {
-  std::ifstream file(path);
+  std::stringstream file;
+  if (IsRemote(path)) {
+    std::string text;
+    const ObjectError error = ReadWholeObject(path, &text);
+    if (error.kind != ObjectError::kNone) DALI_FAIL(Printable(error.text));
+    file.str(text);
+  } else {
+    file << std::ifstream(path).rdbuf();
+  }
   std::string line, version;
   int64_t count = 0;
   const auto check = [&](bool is_sound, size_t number, const char* reason) {
@@ -67,6 +75,11 @@ inline std::vector<TarSample> ReadTarIndex(const std::string& path) {
 
 // The samples of a tar without an index.
 inline std::vector<TarSample> ScanTar(const std::string& path) {
+  DALI_ENFORCE(!IsRemote(path),
+               dali::make_string("The tar ", Printable(path),
+                                 " has no index, and without one each of its headers is a request. "
+                                 "Write one with `wds2idx`, which comes with DALI, and pass it as "
+                                 "`index_paths`."));
   dali::detail::TarArchive tar(dali::FileStream::Open(path));
   std::vector<TarSample> samples;
   std::string last;
@@ -195,7 +208,7 @@ class TarLoader : public dali::Loader<dali::CPUBackend, std::vector<FileEntry>, 
     const bool has_index = !index_paths_.empty();
     const std::vector<TarSample> samples =
         has_index ? ReadTarIndex(index_paths_[tar]) : ScanTar(path);
-    if (has_index && path.find("://") == std::string::npos) {
+    if (has_index && !IsRemote(path)) {
       OpenFile opened;
       const std::string error = opened.Open(path.c_str());
       if (!error.empty()) DALI_FAIL(Printable(error));
@@ -265,24 +278,38 @@ class TarReader : public dali::DataReader<dali::CPUBackend, std::vector<FileEntr
     for (const dali::DALIDataType type : types_) {
       DALI_ENFORCE(DALI_UINT8 <= type && type <= DALI_FLOAT64,
                    dali::make_string("`dtypes` has ", type, ", which is not a numeric type."));
-      batches_.emplace_back(spec);
+    }
+    batches_.resize(prefetch_queue_depth_);
+    for (auto& batches : batches_) {
+      for (size_t i = 0; i < outputs; ++i) batches.emplace_back(spec);
     }
     loader_ = dali::InitLoader<TarLoader>(spec);
     SetInitialSnapshot();
   }
 
+  ~TarReader() noexcept override { StopPrefetchThread(); }
+
   bool HasContiguousOutputs() const override { return true; }
+
+  // Objects of the next batches are on their way while one is decoded.
+  void Prefetch() override {
+    Base::Prefetch();
+    for (size_t i = 0; i < types_.size(); ++i) {
+      std::vector<FileEntry> entries;
+      for (const auto& sample : prefetched_batch_queue_[curr_batch_producer_]) {
+        entries.push_back((*sample)[i]);
+        if (types_[i] != DALI_UINT8) entries.back().can_be_lazy = false;
+      }
+      batches_[curr_batch_producer_][i].Start(std::move(entries));
+    }
+  }
 
   bool SetupImpl(std::vector<dali::OutputDesc>& outputs, const dali::Workspace& ws) override {
     Base::SetupImpl(outputs, ws);
     outputs.clear();
-    for (size_t i = 0; i < batches_.size(); ++i) {
-      std::vector<FileEntry> entries;
-      for (const auto& sample : GetCurrBatch()) entries.push_back((*sample)[i]);
-      if (types_[i] != DALI_UINT8) {
-        for (FileEntry& entry : entries) entry.can_be_lazy = false;
-      }
-      dali::TensorListShape<> shape = batches_[i].Look(std::move(entries), ws.GetThreadPool());
+    std::deque<FileBatch>& batches = batches_[curr_batch_consumer_];
+    for (size_t i = 0; i < batches.size(); ++i) {
+      dali::TensorListShape<> shape = batches[i].Look(ws.GetThreadPool());
       const auto bytes = static_cast<int64_t>(dali::TypeTable::GetTypeInfo(types_[i]).size());
       for (int s = 0; s < shape.num_samples(); ++s) {
         int64_t& length = shape.tensor_shape_span(s)[0];
@@ -298,14 +325,15 @@ class TarReader : public dali::DataReader<dali::CPUBackend, std::vector<FileEntr
   }
 
   void RunImpl(dali::Workspace& ws) override {
-    for (size_t i = 0; i < batches_.size(); ++i) {
-      batches_[i].Read(&ws.Output<dali::CPUBackend>(static_cast<int>(i)), ws.GetThreadPool());
+    std::deque<FileBatch>& batches = batches_[curr_batch_consumer_];
+    for (size_t i = 0; i < batches.size(); ++i) {
+      batches[i].Read(&ws.Output<dali::CPUBackend>(static_cast<int>(i)), ws.GetThreadPool());
     }
   }
 
  private:
   std::vector<dali::DALIDataType> types_;
-  std::deque<FileBatch> batches_;  // of each output
+  std::vector<std::deque<FileBatch>> batches_;  // of each that is prefetched, of each output
 };
 
 }  // namespace l3

@@ -22,11 +22,11 @@ void ReadPayloads(const std::vector<PayloadRead>& reads, const ForEach& for_each
   });
 }
 
-void NeededPayloads::Find(const WindowJob& job, uint64_t max_gap_bytes) {
+void NeededPayloads::Find(const WindowJob& job) {
   const ImageView& view = *job.view;
   source_ = job.source;
   ranges_.clear();
-  FindPayloadRanges(job, max_gap_bytes, &ranges_);
+  FindPayloadRanges(job, source_->traits().max_gap_bytes, &ranges_);
   index_.resize(4 * view.payload_count());
   uint64_t bytes = 0;
   uint64_t entry = 0;
@@ -46,11 +46,11 @@ void NeededPayloads::Find(const WindowJob& job, uint64_t max_gap_bytes) {
 }
 
 const ImageView* NeededPayloads::Place(uint8_t* memory, std::vector<PayloadRead>* reads) {
-  constexpr uint64_t kReadBytes = 512 << 10;  // large enough for full speed, small enough to share
+  const uint64_t most = source_->traits().max_read_bytes;
   view_.payloads = memory;
   for (const ByteRange& range : ranges_) {
-    for (uint64_t begin = range.begin; begin < range.end; begin += kReadBytes) {
-      const uint64_t bytes = std::min(kReadBytes, range.end - begin);
+    for (uint64_t begin = range.begin; begin < range.end; begin += most) {
+      const uint64_t bytes = std::min(most, range.end - begin);
       reads->push_back({source_, begin, static_cast<size_t>(bytes), memory});
       memory += bytes;
     }

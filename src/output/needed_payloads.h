@@ -21,13 +21,14 @@ struct PayloadRead {
   uint8_t* to;
 };
 
-// Reads what is listed, source by source, and closes each source. Its error() says what failed.
+// Reads what is listed, source by source, and closes each source; or begins to: Wait() of a source
+// says whether its bytes are there.
 void ReadPayloads(const std::vector<PayloadRead>& reads, const ForEach& for_each);
 
 class NeededPayloads {
  public:
-  // Finds the payloads. Ranges with at most `max_gap_bytes` between them are read as one.
-  void Find(const WindowJob& job, uint64_t max_gap_bytes);
+  // Finds the payloads, in ranges as the job's source likes them.
+  void Find(const WindowJob& job);
   uint64_t bytes() const { return view_.payloads_bytes; }
   // Places them in memory of bytes(), one behind the other, and appends how they are read. Returns
   // a view of them: its index says where they lie now. Payloads that are not needed have no bytes.

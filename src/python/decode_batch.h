@@ -309,13 +309,14 @@ class DecodeBatch {
     file->memory.reset(new uint8_t[bytes]);
     uint8_t* const memory = file->memory.get();
     uint64_t known = 0;
-    const auto read = [&](uint64_t begin, uint64_t end) -> const uint8_t* {
-      error = opened.Read(offset + begin, end - begin, memory + begin);
+    const auto read = [&](uint64_t end) -> FileStart {
+      end = std::min(end, bytes);
+      error = opened.Read(offset + known, end - known, memory + known);
       known = end;
-      return error.empty() ? memory : nullptr;
+      return {error.empty() ? memory : nullptr, known};
     };
     ImageView view = {};
-    Status status = ReadHead(bytes, kFirstBytes, read, &view);
+    Status status = ReadHead(kFirstBytes, read, &view);
     if (!error.empty()) return fail(error);
     if (status == Status::kOk) status = FindPayloads(memory, bytes, &view);
     if (status != Status::kOk) {

@@ -551,6 +551,55 @@ void TilesOfFilesAreRead() {
   }
 }
 
+// A source whose reads come once something waits for them, as those of a network.
+class LateSource final : public PayloadSource {
+ public:
+  LateSource(const FileHandle& handle, std::atomic<int>* begun) : reader_(handle), begun_(*begun) {}
+  Traits traits() const override { return {true, 0, ~uint64_t{0}}; }
+  bool Check() override { return reader_.Check(); }
+  void Read(uint64_t begin, size_t bytes, uint8_t* to) override {
+    if (reads_.empty()) ++begun_;
+    reads_.push_back([this, begin, bytes, to] { reader_.Read(begin, bytes, to); });
+  }
+  bool Wait() override {
+    others_ = begun_;
+    for (const auto& read : reads_) read();
+    return reader_.Wait();
+  }
+  void Close() override {}
+  std::string error() override { return reader_.error(); }
+  // How many sources had begun to read before this one was waited for.
+  int others() const { return others_; }
+
+ private:
+  PayloadReader reader_;
+  std::atomic<int>& begun_;
+  std::vector<std::function<void()>> reads_;
+  int others_ = 0;
+};
+
+// All objects of a batch are asked for before one is waited for, however it is cut for files.
+void ObjectsAreAskedForAtOnce() {
+  const Pictures batch = MakeMixedBatch(3);
+  StoredFiles files(batch);
+  for (const UploadPolicy& upload : {kOnePart, kSmallParts}) {
+    EmulatedGpu gpu;
+    const auto stream = gpu.MakeStream(Pace::kLazy);
+    const Outputs outputs(&gpu, batch);
+    BatchDecoder decoder(gpu.MakeDevice(Pace::kLazy), nullptr, upload);
+    std::vector<WindowedImage> images = files.Open(MakeImages(batch, outputs));
+    std::atomic<int> begun{0};
+    std::deque<LateSource> sources;
+    for (size_t i = 0; i < images.size(); ++i) {
+      images[i].source = &sources.emplace_back(files.handle(i), &begun);
+    }
+    CHECK(AllOk(decoder.Decode(JobsOf(images), stream.get())) && outputs.AreRight(batch));
+    for (const LateSource& source : sources) {
+      CHECK(source.others() == static_cast<int>(images.size()));
+    }
+  }
+}
+
 // A file that changed since it was listed, or ends early, or is gone, costs its image alone.
 void FilesThatChange() {
   const Pictures batch = MakeMixedBatch(3);
@@ -1557,6 +1606,7 @@ const std::map<std::string, void (*)()> kTests = {
     {"index_that_overlaps_stages_no_more", IndexThatOverlapsStagesNoMore},
     {"largest_for_two_decoders", LargestForTwoDecoders},
     {"out_of_memory", OutOfMemory},
+    {"objects_are_asked_for_at_once", ObjectsAreAskedForAtOnce},
     {"pinned_files_are_not_staged", PinnedFilesAreNotStaged},
     {"rans_tile_without_tables", RansTileWithoutTables},
     {"reserved_memory_is_enough", ReservedMemoryIsEnough},

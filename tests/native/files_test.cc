@@ -102,7 +102,8 @@ void HandleReadsPayloads() {
     CHECK(handle.bytes == image.size() && std::strcmp(handle.path, file.path()) == 0);
     PayloadReader reader(handle);
     Bytes payload(view.PayloadEnd(1) - view.PayloadBegin(1));
-    CHECK(reader.Read(view.PayloadBegin(1), payload.size(), payload.data()));
+    reader.Read(view.PayloadBegin(1), payload.size(), payload.data());
+    CHECK(reader.Wait());
     CHECK(std::memcmp(payload.data(), image.data() + handle.head_bytes + view.PayloadBegin(1),
                       payload.size()) == 0);
     CHECK(reader.error() == "");
@@ -156,15 +157,18 @@ void ChangedFiles() {
       CHECK(::utimensat(AT_FDCWD, file.path(), times, 0) == 0);
     }
     if (change == 3) {
-      CHECK(reader.Read(0, payload.size(), payload.data()));
+      reader.Read(0, payload.size(), payload.data());
+      CHECK(reader.Wait());
       CHECK(::truncate(file.path(), 100) == 0);
     }
-    CHECK(!reader.Read(0, payload.size(), payload.data()));
+    reader.Read(0, payload.size(), payload.data());
+    CHECK(!reader.Wait());
     CHECK(Says(reader.error(), file.path()));
     CHECK(Says(reader.error(), change == 0   ? "No such file"
                                : change == 3 ? "was truncated"
                                              : "changed since it was listed"));
-    CHECK(!reader.Read(0, payload.size(), payload.data()));
+    reader.Read(0, payload.size(), payload.data());
+    CHECK(!reader.Wait());
   }
 }
 

@@ -30,9 +30,9 @@ bool IsIntact(const ImageView& view, const uint8_t* payloads) {
   return true;
 }
 
-// About so many bytes of payloads are read for a job.
+// About so many bytes of payloads are read for a job, other than those that are all begun at once.
 uint64_t BytesToRead(const WindowJob& job) {
-  if (job.source == nullptr || job.cached != nullptr) return 0;
+  if (job.source == nullptr || job.cached != nullptr || job.source->traits().is_remote) return 0;
   uint64_t tiles = 0;
   for (size_t i = 0; i < job.plan_count; ++i) {
     tiles += TilesOfWindow(*job.view, job.plans[i].window).tile_count();
@@ -186,7 +186,7 @@ void BatchDecoder::ReadFiles(Slot* slot, const ForEach& for_each) {
   if (std::none_of(jobs_.begin(), jobs_.end(), is_read)) return;
   needed_.resize(std::max(needed_.size(), jobs_.size()));
   RunForEach(for_each, jobs_.size(), [&](size_t i) {
-    if (is_read(jobs_[i])) needed_[i].Find(jobs_[i], 0);
+    if (is_read(jobs_[i])) needed_[i].Find(jobs_[i]);
   });
   uint64_t bytes = 0;
   for (size_t i = 0; i < jobs_.size(); ++i) bytes += is_read(jobs_[i]) ? needed_[i].bytes() : 0;
@@ -201,7 +201,7 @@ void BatchDecoder::ReadFiles(Slot* slot, const ForEach& for_each) {
     memory += needed_[i].bytes();
   }
   ReadPayloads(reads_, for_each);
-  for (WindowJob& job : jobs_) job.is_lost = is_read(job) && !job.source->error().empty();
+  for (WindowJob& job : jobs_) job.is_lost = is_read(job) && !job.source->Wait();
 }
 
 void BatchDecoder::Launch(const std::vector<WindowJob>& jobs, CUstream_st* stream,
