@@ -37,55 +37,58 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     const int64_t max_pixels = spec.GetArgument<int64_t>("max_pixels");
     DALI_ENFORCE(max_pixels >= 1 && max_pixels <= static_cast<int64_t>(kMaxPixels),
                  dali::make_string("`max_pixels` must be 1 to 2^31, got ", max_pixels, "."));
-    request_.max_pixels = static_cast<uint64_t>(max_pixels);
-    request_.colors = ParseColors(spec.GetArgument<dali::DALIImageType>("output_type"));
+    common_.max_pixels = static_cast<uint64_t>(max_pixels);
+    common_.colors = ParseColors(spec.GetArgument<dali::DALIImageType>("output_type"));
     std::vector<int> channels;
     if (spec.TryGetRepeatedArgument(channels, "channels")) {
       const std::string wrong =
-          ParseChannels({channels.begin(), channels.end()}, &request_.channels);
+          ParseChannels({channels.begin(), channels.end()}, &common_.channels);
       DALI_ENFORCE(!channels.empty() && wrong.empty(),
                    dali::make_string("`channels` must be a list of different numbers",
                                      wrong.empty() ? "" : ": ", wrong, "."));
-      DALI_ENFORCE(request_.colors == Colors::kStored,
+      DALI_ENFORCE(common_.colors == Colors::kStored,
                    "`channels` selects channels as stored: it needs `output_type=types.ANY_DATA`.");
     }
     dali::DALIDataType dtype;
     if (spec.TryGetArgument(dtype, "dtype")) asked_type_ = ParseType(dtype);
     bool fill_range;
-    if (spec.TryGetArgument(fill_range, "fill_range")) request_.fills_range = fill_range;
+    if (spec.TryGetArgument(fill_range, "fill_range")) common_.fills_range = fill_range;
   }
 
  protected:
   using Input = dali::TensorList<dali::CPUBackend>;
 
+  // What an operator asks of an image.
+  struct Asked {
+    DecodeRequest request;  // but for its window
+    std::vector<Region> windows;  // one or more, all of `size`; none only in a tensor of windows
+    Size size;
+    std::string misfit;  // why the arguments do not fit this image but may fit others; else empty
+
+    void SetWindow(const Region& region) {
+      windows.assign(1, region);
+      size = {region.x.size_px, region.y.size_px};
+    }
+  };
+
   // Reads the arguments of a batch that are read at once. Called first.
   virtual void Acquire(const dali::Workspace&) {}
-  // Each of these is called once for an image. `failed` says that its file is damaged: its size and
-  // channels may be those of a stand-in, and arguments need not fit it. If arguments do not fit
-  // this image but may fit others, the string gets the reason.
-  virtual Region GetRegion(const dali::Workspace&, int, const Size& image, bool, std::string*) {
-    return WholeImage(image);
-  }
-  // The windows of an image, all of one size, which is returned.
-  virtual Size GetRegions(const dali::Workspace& ws, int sample, const Size& image, bool failed,
-                          std::vector<Region>* regions, std::string* misfit) {
-    Region region = GetRegion(ws, sample, image, failed, misfit);
-    if (trims_) region = Trim(region, image);
-    regions->push_back(region);
-    return {region.x.size_px, region.y.size_px};
-  }
-  virtual bool IsMirrored(const dali::Workspace&, int) { return false; }
+  // Completes `asked` for an image of the size `shown`, once for each image. Its request has the
+  // arguments that images have in common, the type and the orientation. `failed` says that the file
+  // is damaged: its size and channels may be those of a stand-in, and arguments need not fit it.
+  virtual void Ask(const dali::Workspace& ws, int sample, const Size& shown, bool failed,
+                   Asked* asked) = 0;
   // The output channels of an image, where a batch needs one number of them; 0 where it does not.
   virtual uint32_t CommonChannels(const ImageInfo&) const { return 0; }
   // Says which `dtype` an image of 8 or 16 bits allows, if not all.
   virtual const char* TypeAdvice() const {
     return " (with `fill_range=True` for photographs of 8 and 16 bits)";
   }
-  // Sets normalization and fill of the request.
-  virtual void SetValues(const dali::Workspace&, int, bool) {}
-  // What is wrong with these. Changes the channels of the image, which stands for zeros, to what
-  // would fit.
-  virtual std::string StandInForValues(const dali::Workspace&, int, ImageInfo*) { return ""; }
+  // What is wrong with the normalization and fill of `asked`. Changes the channels of the image,
+  // which stands for zeros, to what would fit.
+  virtual std::string StandInForValues(const dali::Workspace&, int, const Asked&, ImageInfo*) {
+    return "";
+  }
 
   // A sample as messages name it.
   std::string Name(const dali::Workspace& ws, int sample) const {
@@ -167,9 +170,8 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     }
   }
 
-  DecodeRequest request_;  // what images have in common, and what the one has that is planned
-  OutputType type_;        // of the batch
-  bool trims_ = false;     // what of a region lies outside of the image
+  // Set by constructors.
+  DecodeRequest common_;  // what all images have in common
   dali::TensorLayout output_layout_ = "HWC";
   bool has_windows_ = false;  // an axis of windows comes first
 
@@ -179,7 +181,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     std::vector<TensorPlan> plans;
     std::vector<GroupOutput> groups;
     std::array<int64_t, 3> shape;  // of a window
-    size_t window_count;           // of zeros, too
+    size_t window_count;  // of zeros, too
   };
 
   void PlanOutput(const dali::Workspace& ws, int i) {
@@ -188,18 +190,19 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     Output& planned = outputs_[i];
     const Size shown = ShownSize(image.info, image.orientation);
     const bool failed = image.status != Status::kOk;
-    std::string wrong;
-    regions_.clear();
-    Size window = GetRegions(ws, i, shown, failed, &regions_, &wrong);
-    request_.window_count = std::max<uint64_t>(1, regions_.size());
-    request_.orientation = image.orientation;
-    request_.mirror = IsMirrored(ws, i);  // DALI looks at the whole batch.
-    request_.type = type_;
-    SetValues(ws, i, failed);
+    DecodeRequest& request = asked_.request;
+    request = common_;
+    request.type = type_;
+    request.orientation = image.orientation;
+    asked_.windows.clear();
+    asked_.misfit.clear();
+    Ask(ws, i, shown, failed, &asked_);
+    request.window_count = std::max<uint64_t>(1, asked_.windows.size());
     TensorPlan plan;
     Misfit misfit = PlanWindows(image.info, &planned.plans, &plan);
+    std::string wrong = asked_.misfit;
     if (misfit == Misfit::kValues) {
-      wrong = StandInForValues(ws, i, &image.info);
+      wrong = StandInForValues(ws, i, asked_, &image.info);
     } else if (!wrong.empty()) {
       misfit = Misfit::kWindow;
     } else if (misfit != Misfit::kNone) {
@@ -209,17 +212,18 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       failures_.Report(wrong);
       image.status = misfit == Misfit::kPixels ? Status::kOutputTooSmall : Status::kInvalidArgument;
     }
-    const uint32_t channels = OutputChannels(request_, image.info);
+    const uint32_t channels = OutputChannels(request, image.info);
+    Size window = asked_.size;
+    planned.window_count = asked_.windows.size();
     if (image.status != Status::kOk) {
       // Zeros have the shape that the windows would have.
       window = {std::max<int64_t>(1, window.width_px), std::max<int64_t>(1, window.height_px)};
-      if (IsTooLarge(request_, window, channels)) {
+      if (IsTooLarge(request, window, channels)) {
         window = {1, 1};
-        regions_.resize(1);
+        planned.window_count = 1;
       }
     }
-    planned.shape = ShapeOf(request_.layout, window, channels);
-    planned.window_count = regions_.size();
+    planned.shape = ShapeOf(request.layout, window, channels);
     planned.groups.clear();
     if (image.status != Status::kOk) return;
     planned.groups = SplitOutputByGroup(image.view, plan);
@@ -231,10 +235,10 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   // Plans the windows of an image, up to one that does not fit.
   Misfit PlanWindows(const ImageInfo& info, std::vector<TensorPlan>* plans, TensorPlan* plan) {
     plans->clear();
-    Misfit misfit = PlanImage(request_, info, plan);
-    for (size_t i = 0; misfit == Misfit::kNone && i < regions_.size(); ++i) {
-      request_.window = regions_[i];
-      misfit = PlanWindow(request_, info, plan);
+    Misfit misfit = PlanImage(asked_.request, info, plan);
+    for (size_t i = 0; misfit == Misfit::kNone && i < asked_.windows.size(); ++i) {
+      asked_.request.window = asked_.windows[i];
+      misfit = PlanWindow(asked_.request, info, plan);
       if (misfit == Misfit::kNone) plans->push_back(*plan);
     }
     return misfit;
@@ -246,9 +250,9 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     const ImageInfo& info = images_[i].info;
     switch (misfit) {
       case Misfit::kType:
-        return dali::make_string(name, RefuseType(info, type_, request_.fills_range), ".");
+        return dali::make_string(name, RefuseType(info, type_, asked_.request.fills_range), ".");
       case Misfit::kChannel:
-        return dali::make_string("`channels` asks for ", FindMissing(info, request_.channels),
+        return dali::make_string("`channels` asks for ", FindMissing(info, asked_.request.channels),
                                  ", but ", name, " has ", info.channels,
                                  " channels, numbered from 0.");
       case Misfit::kColors:
@@ -257,16 +261,16 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
                                  "`output_type=types.ANY_DATA`, and `channels` to select some.");
       default: break;
     }
-    const auto [x, y] = *request_.window;
+    const auto [x, y] = *asked_.request.window;
     if (misfit == Misfit::kPixels) {
       const std::string windows =
-          has_windows_ ? dali::make_string(regions_.size(), " windows of ") : "";
-      const uint32_t channels = OutputChannels(request_, info);
+          has_windows_ ? dali::make_string(asked_.windows.size(), " windows of ") : "";
+      const uint32_t channels = OutputChannels(asked_.request, info);
       return dali::make_string(
           "The output of ", name, " would have ", windows, y.size_px, " x ", x.size_px,
           " pixels (height x width)",
           PixelCost(channels) == 1 ? "" : dali::make_string(" of ", channels, " channels"),
-          ", more than `max_pixels`, ", request_.max_pixels, ".");
+          ", more than `max_pixels`, ", asked_.request.max_pixels, ".");
     }
     // As DALI's decoders say it.
     return dali::make_string("The cropping window [", y.begin_px, "..", y.end_px(), ", ",
@@ -283,7 +287,8 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   std::optional<OutputType> asked_type_;
   bool return_status_;
   std::vector<Output> outputs_;  // of each image
-  std::vector<Region> regions_;  // of an image
+  Asked asked_;  // of the image that is planned
+  OutputType type_;  // of the batch
   // Kept from batch to batch for their memory.
   std::vector<WindowJob> jobs_;
   std::vector<int> job_images_;

@@ -18,6 +18,12 @@ template <typename Backend>
 class Decode : public DecodeOperator<Backend> {
  public:
   using DecodeOperator<Backend>::DecodeOperator;
+
+ protected:
+  void Ask(const dali::Workspace&, int, const Size& shown, bool,
+           typename DecodeOperator<Backend>::Asked* asked) override {
+    asked->SetWindow(WholeImage(shown));
+  }
 };
 
 template <typename Backend>
@@ -27,9 +33,9 @@ class DecodeCrop : public DecodeOperator<Backend> {
       : DecodeOperator<Backend>(spec), crop_(this->spec_) {}
 
  protected:
-  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image, bool failed,
-                   std::string*) override {
-    return crop_.GetRegion(ws, sample, image, failed);
+  void Ask(const dali::Workspace& ws, int sample, const Size& shown, bool failed,
+           typename DecodeOperator<Backend>::Asked* asked) override {
+    asked->SetWindow(crop_.GetRegion(ws, sample, shown, failed));
   }
 
  private:
@@ -44,9 +50,9 @@ class DecodeSlice : public DecodeOperator<Backend> {
 
  protected:
   void Acquire(const dali::Workspace& ws) override { slice_.Acquire(ws); }
-  Region GetRegion(const dali::Workspace&, int sample, const Size& image, bool,
-                   std::string* misfit) override {
-    return slice_.GetRegion(sample, image, misfit);
+  void Ask(const dali::Workspace&, int sample, const Size& shown, bool,
+           typename DecodeOperator<Backend>::Asked* asked) override {
+    asked->SetWindow(slice_.GetRegion(sample, shown, &asked->misfit));
   }
 
  private:
@@ -62,14 +68,14 @@ class DecodeRandomCrop : public dali::OperatorWithRandomCrop<DecodeOperator<Back
       : dali::OperatorWithRandomCrop<DecodeOperator<Backend>>(spec) {}
 
  protected:
-  Region GetRegion(const dali::Workspace&, int sample, const Size& image, bool failed,
-                   std::string*) override {
+  void Ask(const dali::Workspace&, int sample, const Size& shown, bool failed,
+           typename DecodeOperator<Backend>::Asked* asked) override {
     const dali::CropWindow window = this->random_crop_generators_[sample].GenerateCropWindow(
-        dali::TensorShape<>{image.height_px, image.width_px});
+        dali::TensorShape<>{shown.height_px, shown.width_px});
     const Region region = {{window.anchor[1], window.shape[1]},
                            {window.anchor[0], window.shape[0]}};
     // DALI's arithmetic overflows where a side has some 50,000 pixels.
-    return failed ? Trim(region, image) : region;
+    asked->SetWindow(failed ? Trim(region, shown) : region);
   }
 };
 
@@ -83,8 +89,8 @@ class NormalizingOperator : public DecodeOperator<Backend> {
         std_("std", spec),
         scale_(spec.GetArgument<float>("scale")),
         shift_(spec.GetArgument<float>("shift")) {
-    this->request_.pad_channels = spec.GetArgument<bool>("pad_output");
-    DALI_ENFORCE(this->request_.colors != Colors::kYcbcr,
+    this->common_.pad_channels = spec.GetArgument<bool>("pad_output");
+    DALI_ENFORCE(this->common_.colors != Colors::kYcbcr,
                  "YCbCr cannot be normalized in one pass: decode to YCbCr with decode_crop, then "
                  "use crop_mirror_normalize.");
     SetPolicy(spec);
@@ -92,38 +98,41 @@ class NormalizingOperator : public DecodeOperator<Backend> {
   }
 
  protected:
+  bool trims_ = false;  // what of a region lies outside of the image
+
   void Acquire(const dali::Workspace& ws) override {
     const int samples = ws.GetInputBatchSize(0);
     mean_.Acquire(this->spec_, ws, samples, dali::ArgValue_EnforceUniform);
     std_.Acquire(this->spec_, ws, samples, dali::ArgValue_EnforceUniform);
-  }
-  bool IsMirrored(const dali::Workspace& ws, int sample) override {
-    return this->spec_.template GetArgument<int>("mirror", &ws, sample) != 0;
   }
   // One value of `mean`, `std` and `fill_values` fits images of any channels, and an iterator that
   // makes one tensor of the batch would name no file.
   uint32_t CommonChannels(const ImageInfo& info) const override {
     const bool takes_any = mean_[0].num_elements() == 1 && std_[0].num_elements() == 1 &&
                            fill_values_.size() <= 1 && TakesAnyChannels() && !this->has_windows_;
-    return takes_any ? OutputChannels(this->request_, info) : 0;
+    return takes_any ? OutputChannels(this->common_, info) : 0;
   }
   const char* TypeAdvice() const override {
     return " that holds the values of both, such as int32 or float";
   }
-  void SetValues(const dali::Workspace&, int sample, bool failed) override {
-    Normalization& normalization = this->request_.normalization.emplace();
-    this->request_.fill.clear();
+  // Mirror, normalization and fill.
+  void AskValues(const dali::Workspace& ws, int sample, bool failed, DecodeRequest* request) {
+    // DALI looks at the whole batch.
+    request->mirror = this->spec_.template GetArgument<int>("mirror", &ws, sample) != 0;
+    Normalization& normalization = request->normalization.emplace();
     if (failed) return;
     DALI_ENFORCE(MakeNormalization(Values(mean_, sample), Values(std_, sample), scale_, shift_,
                                    &normalization),
                  "`mean` and `std` must have the same number of values, or one of them one value.");
-    const bool is_float = this->type_ == OutputType::kF16 || this->type_ == OutputType::kF32;
+    const bool is_float = request->type == OutputType::kF16 || request->type == OutputType::kF32;
     for (const float value : fill_values_) {
-      this->request_.fill.push_back(is_float ? value : std::trunc(value));  // as DALI does
+      request->fill.push_back(is_float ? value : std::trunc(value));  // as DALI does
     }
   }
-  std::string StandInForValues(const dali::Workspace& ws, int sample, ImageInfo* info) override {
-    DecodeRequest request = this->request_;
+  std::string StandInForValues(const dali::Workspace& ws, int sample,
+                               const typename DecodeOperator<Backend>::Asked& asked,
+                               ImageInfo* info) override {
+    DecodeRequest request = asked.request;
     TensorPlan plan;
     const auto fits = [&](size_t channels) {
       info->channels = static_cast<uint16_t>(channels);
@@ -132,7 +141,7 @@ class NormalizingOperator : public DecodeOperator<Backend> {
     const size_t values = std::max(request.normalization->subtract.size(), request.fill.size());
     request.pad_channels = false;
     const size_t count = OutputChannels(request, *info);
-    request.pad_channels = this->request_.pad_channels;
+    request.pad_channels = asked.request.pad_channels;
     // If stored channels are the output, images of other channel counts may fit. Zeros take their
     // shape.
     const std::string message = dali::make_string(
@@ -150,7 +159,7 @@ class NormalizingOperator : public DecodeOperator<Backend> {
 
  private:
   bool TakesAnyChannels() const {
-    return this->request_.colors == Colors::kStored && this->request_.channels.empty();
+    return this->common_.colors == Colors::kStored && this->common_.channels.empty();
   }
 
   static std::vector<float> Values(const dali::ArgValue<float, 1>& argument, int sample) {
@@ -159,10 +168,10 @@ class NormalizingOperator : public DecodeOperator<Backend> {
 
   void SetPolicy(const dali::OpSpec& spec) {
     const std::string policy = spec.GetArgument<std::string>("out_of_bounds_policy");
-    this->request_.pads = policy == "pad";
-    this->trims_ = policy == "trim_to_shape";
-    if (this->request_.pads) fill_values_ = spec.GetRepeatedArgument<float>("fill_values");
-    DALI_ENFORCE(this->request_.pads || this->trims_ || policy == "error",
+    this->common_.pads = policy == "pad";
+    trims_ = policy == "trim_to_shape";
+    if (this->common_.pads) fill_values_ = spec.GetRepeatedArgument<float>("fill_values");
+    DALI_ENFORCE(this->common_.pads || trims_ || policy == "error",
                  dali::make_string("`out_of_bounds_policy` must be \"error\", \"pad\" or "
                                    "\"trim_to_shape\", got \"",
                                    policy, "\"."));
@@ -174,9 +183,9 @@ class NormalizingOperator : public DecodeOperator<Backend> {
         layout.is_permutation_of("HWC"),
         dali::make_string("`output_layout` must be a permutation of HWC, got ", layout, "."));
     for (int i = 0; i < 3; ++i) {
-      this->request_.layout[i] = layout[i] == 'H'   ? Axis::kHeight
-                                 : layout[i] == 'W' ? Axis::kWidth
-                                                    : Axis::kChannel;
+      this->common_.layout[i] = layout[i] == 'H'   ? Axis::kHeight
+                                : layout[i] == 'W' ? Axis::kWidth
+                                                   : Axis::kChannel;
     }
     this->output_layout_ = layout;
   }
@@ -193,9 +202,11 @@ class DecodeCropMirrorNormalize : public NormalizingOperator<Backend> {
       : NormalizingOperator<Backend>(spec), crop_(this->spec_) {}
 
  protected:
-  Region GetRegion(const dali::Workspace& ws, int sample, const Size& image, bool failed,
-                   std::string*) override {
-    return crop_.GetRegion(ws, sample, image, failed);
+  void Ask(const dali::Workspace& ws, int sample, const Size& shown, bool failed,
+           typename DecodeOperator<Backend>::Asked* asked) override {
+    const Region region = crop_.GetRegion(ws, sample, shown, failed);
+    asked->SetWindow(this->trims_ ? Trim(region, shown) : region);
+    this->AskValues(ws, sample, failed, &asked->request);
   }
 
  private:
@@ -220,18 +231,19 @@ class DecodeWindows : public dali::OperatorWithRandomCrop<NormalizingOperator<Ba
     NormalizingOperator<Backend>::Acquire(ws);
     windows_.Acquire(ws);
   }
-  Size GetRegions(const dali::Workspace&, int sample, const Size& image, bool failed,
-                  std::vector<Region>* regions, std::string* misfit) override {
+  void Ask(const dali::Workspace& ws, int sample, const Size& shown, bool failed,
+           typename DecodeOperator<Backend>::Asked* asked) override {
     const auto random_size = [&] {
       const dali::CropWindow window = this->random_crop_generators_[sample].GenerateCropWindow(
-          dali::TensorShape<>{image.height_px, image.width_px});
+          dali::TensorShape<>{shown.height_px, shown.width_px});
       // DALI's arithmetic overflows where a side has some 50,000 pixels.
-      return Size{std::clamp<int64_t>(window.shape[1], 1, image.width_px),
-                  std::clamp<int64_t>(window.shape[0], 1, image.height_px)};
+      return Size{std::clamp<int64_t>(window.shape[1], 1, shown.width_px),
+                  std::clamp<int64_t>(window.shape[0], 1, shown.height_px)};
     };
     auto random = this->GetSampleRNG(sample);
-    return windows_.GetRegions(sample, image, failed, this->request_.pads, random_size, &random,
-                               regions, misfit);
+    asked->size = windows_.GetRegions(sample, shown, failed, this->common_.pads, random_size,
+                                      &random, &asked->windows, &asked->misfit);
+    this->AskValues(ws, sample, failed, &asked->request);
   }
 
  private:
