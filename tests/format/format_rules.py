@@ -13,7 +13,8 @@ from fnmatch import fnmatchcase
 from itertools import pairwise
 
 _SECTION = re.compile(r"^#{2,3} (?:(\d+(?:\.\d+)?)\.? |Appendix ([AB]))", re.MULTILINE)
-_NORMATIVE = re.compile(r"[2-6](\.\d)?|[AB]")
+# Not 4.5, what restores a JPEG file: no decoder of pixels reads it.
+_NORMATIVE = re.compile(r"(?!4\.5)[2-6](\.\d)?|[AB]")
 _HEADING = re.compile(r"^#.*\n", re.MULTILINE)
 _ITEM = re.compile(r"^ {0,3}(?:\d+\.|\*) ", re.MULTILINE)
 _VALIDITY = re.compile(r"\*\*V\*\* `(k\w+)`: ")
