@@ -115,7 +115,11 @@ class FileBatch {
         file.head.clear();  // the object was replaced
       }
       requests_.Add(entry.path, [this, &file](RequestClock::time_point asked) {
-        file.remote_error = Fetch(&file, asked);
+        try {
+          file.remote_error = Fetch(&file, asked);
+        } catch (const std::exception& error) {  // no memory
+          file.remote_error = {ObjectError::kRefused, file.entry.path + ": " + error.what()};
+        }
       });
     }
   }

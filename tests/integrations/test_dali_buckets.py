@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -307,3 +308,18 @@ def test_an_object_that_was_replaced(server: FarServer) -> None:
         server.put("replaced.l3", l3dali.encode(new, coding="rans", effort=1))
         with pytest.raises(RuntimeError, match="may have been replaced"):
             run(lazy([uri]))
+
+
+def test_program_of_the_docs(server: FarServer) -> None:
+    """The one of docs/dali.md that trains from a bucket."""
+    page = (Path(__file__).parents[2] / "docs" / "dali.md").read_text()
+    (code,) = re.findall(r"^```py\n([^`]*s3://[^`]*)^```", page, re.MULTILINE)
+    for i in range(2):
+        server.put(f"scenes/a/{i}.l3", l3dali.encode(make_scene(i, (600, 700, 3)), effort=1))
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert np.array(names["images"][0]).shape == (CROP, CROP, 3)
+    resumed = names["from_bucket"](checkpoint=names["state"])
+    for _ in range(2):
+        for a, b in zip(names["pipe"].run(), resumed.run(), strict=True):
+            assert all(np.array_equal(np.array(a[i]), np.array(b[i])) for i in range(64))
