@@ -4,7 +4,16 @@
 """
 
 from l3dali import _build_info
-from l3dali.codec import CODINGS, Coding, Info, decode, decode_batch, encode, verify
+from l3dali.codec import (
+    CODINGS,
+    Coding,
+    Info,
+    decode,
+    decode_batch,
+    encode,
+    restore_jpeg,
+    verify,
+)
 from l3dali.errors import ImageError, L3Error, Status, UsageError
 from l3dali.files import imread, imwrite, info
 from l3dali.images.transcoding import transcode
@@ -26,6 +35,7 @@ __all__ = [
     "imread",
     "imwrite",
     "info",
+    "restore_jpeg",
     "transcode",
     "verify",
 ]

@@ -23,6 +23,7 @@ class InfoDict(TypedDict):
     codings: dict[str, int] | None
     chunks: dict[str, Any]  # bytes, a name that the field above takes
     other_chunks: Any  # bytes
+    restores_jpeg: bool
 
 def encode(
     image: npt.NDArray[Any],
@@ -40,6 +41,12 @@ def encode(
     other_chunks: bytes | None,
     groups: Sequence[Sequence[int]],
 ) -> bytes: ...
+
+# The file and whether the JPEG file comes back byte for byte, or None and the reason.
+def encode_jpeg(
+    jpeg: bytes, *, threads: int, tile: tuple[int, int] | None, metadata: bytes | None
+) -> tuple[bytes, bool] | tuple[None, str]: ...
+def restore_jpeg(data: Buffer, *, threads: int) -> bytes | None: ...
 
 class DecodeBatch:
     def __init__(

@@ -39,6 +39,7 @@ __all__ = [
     "decode_batch",
     "encode",
     "info",
+    "restore_jpeg",
     "verify",
 ]
 
@@ -46,6 +47,9 @@ __all__ = [
 Coding = Literal["packed", "rans", "stored"]
 CODINGS: tuple[Coding, ...] = ("packed", "rans", "stored")  #: All of them.
 DEFAULT_CODING: Coding = "rans"
+#: Codings of files: "jpeg" keeps the coefficients of JPEG files, and codes others as "rans".
+FileCoding = Literal["packed", "rans", "stored", "jpeg"]
+FILE_CODINGS: tuple[FileCoding, ...] = (*CODINGS, "jpeg")
 EFFORTS = range(1, 10)
 DEFAULT_EFFORT = 5
 DEFAULT_MAX_PIXELS = 2**28  #: The default of `max_pixels`.
@@ -97,6 +101,7 @@ class Info:
     xmp: bytes | None
     metadata_json: bytes | None  #: not validated
     other_chunks: bytes  #: optional chunks of types unknown to this version
+    restores_jpeg: bool  #: `restore_jpeg` gives the JPEG file back
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -314,6 +319,44 @@ def verify(
         L3Error: the first problem found.
     """
     run_decode(plan_decode([arguments.contiguous(data)], [None], max_pixels), None, threads)
+
+
+def encode_jpeg(
+    data: bytes,
+    *,
+    threads: int = DEFAULT_THREADS,
+    tile: tuple[int, int] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> tuple[bytes, bool] | tuple[None, str]:
+    """The L3 file of a JPEG file, and whether `restore_jpeg` gives the same bytes.
+
+    Or None, and why it cannot be encoded. Arguments are as in `encode`.
+    """
+    return _native.encode_jpeg(
+        data,
+        threads=arguments.checked_threads(threads),
+        tile=arguments.checked_tile(tile),
+        metadata=None if metadata is None else dump_metadata(metadata),
+    )
+
+
+def restore_jpeg(data: Buffer, *, threads: int = DEFAULT_THREADS) -> bytes:
+    """The JPEG file that an L3 file was made of by coding "jpeg", byte for byte.
+
+    Args:
+        data: the bytes of an L3 file; they must not change during the call.
+        threads: as in `decode`.
+
+    Raises:
+        L3Error: the data is damaged, or not an L3 file.
+        ValueError: the file has no JPEG file to restore: `Info.restores_jpeg` is false.
+    """
+    content = arguments.contiguous(data)
+    with explain_errors([content]):
+        jpeg = _native.restore_jpeg(content, threads=arguments.checked_threads(threads))
+    if jpeg is None:
+        raise ValueError("this L3 file holds pixels alone; only coding='jpeg' keeps JPEG files")
+    return jpeg
 
 
 def chunks_of(area: bytes) -> list[tuple[str, int]]:

@@ -16,6 +16,7 @@
 #include "base/parallel.h"
 #include "cpu/cpu_batch.h"
 #include "encoder/encoder.h"
+#include "encoder/jpeg_transcode.h"
 #include "format/channel_groups.h"
 #include "format/image_view.h"
 #include "python/decode_batch.h"
@@ -93,6 +94,18 @@ std::optional<SampleType> FindSampleType(const py::array& image) {
   return std::nullopt;
 }
 
+// Memory for a file: a bytes object that `encoded` gets.
+AllocateFile AllocateTo(py::object* encoded) {
+  return [encoded](uint64_t bytes) {
+    return WithGil([encoded, bytes] {
+      *encoded = py::reinterpret_steal<py::object>(
+          PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(bytes)));
+      if (!*encoded) throw py::error_already_set();
+      return reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(encoded->ptr()));
+    });
+  };
+}
+
 py::bytes Encode(const py::array& image, const std::string& coding, int effort, unsigned threads,
                  std::optional<std::pair<uint32_t, uint32_t>> tile, bool labels,
                  const std::optional<py::bytes>& icc, const std::optional<py::bytes>& exif,
@@ -147,17 +160,54 @@ py::bytes Encode(const py::array& image, const std::string& coding, int effort, 
   {
     const SignalScope signals;
     const WithoutGil released;
-    status = EncodeImage(pixels, options, [&encoded](size_t bytes) {
-      return WithGil([&encoded, bytes] {
-        encoded = py::reinterpret_steal<py::object>(
-            PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(bytes)));
-        if (!encoded) throw py::error_already_set();
-        return reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(encoded.ptr()));
-      });
-    });
+    status = EncodeImage(pixels, options, AllocateTo(&encoded));
   }
   Require(status);
   return encoded;
+}
+
+// The L3 file of a JPEG file, and whether that comes back byte for byte; or None, and why it
+// cannot be encoded.
+py::tuple EncodeJpegFile(const py::bytes& jpeg, unsigned threads,
+                         std::optional<std::pair<uint32_t, uint32_t>> tile,
+                         const std::optional<py::bytes>& metadata) {
+  EncodeOptions options;
+  options.threads = threads;
+  if (tile) {
+    options.tile_height_log2 = TileSideLog2(tile->first);
+    options.tile_width_log2 = TileSideLog2(tile->second);
+  }
+  options.metadata = ToBytes(metadata);
+  const Bytes bytes = ToBytes(jpeg);
+  py::object encoded;
+  const char* reason = nullptr;
+  bool is_restored = false;
+  Status status;
+  {
+    const SignalScope signals;
+    const WithoutGil released;
+    status = TranscodeJpeg(bytes, options, AllocateTo(&encoded), &reason, &is_restored);
+  }
+  if (reason != nullptr) return py::make_tuple(py::none(), reason);
+  Require(status);
+  return py::make_tuple(encoded, is_restored);
+}
+
+// The JPEG file of an L3 file of jpeg tiles; None if that holds only its picture.
+py::object RestoreJpegBytes(const py::buffer& data, unsigned threads) {
+  const BufferBytes bytes(data);
+  ImageView view;
+  RequireParsed(ParseImage(bytes.data(), bytes.size(), &view), bytes.size(), view);
+  std::vector<uint8_t> jpeg;
+  Status status;
+  {
+    const SignalScope signals;
+    const WithoutGil released;
+    status = RestoreJpegFile(view, threads, &jpeg);
+  }
+  if (status == Status::kUnsupportedFeature) return py::none();
+  Require(status, "the JPEG file cannot be restored: ");
+  return py::bytes(reinterpret_cast<const char*>(jpeg.data()), jpeg.size());
 }
 
 // Decodes jobs on `threads` threads. Returns the result of each.
@@ -291,6 +341,7 @@ py::dict Info(const py::buffer& data) {
   result["codings"] = is_whole ? py::object(CountCodings(view)) : py::none();
   result["chunks"] = chunks;
   result["other_chunks"] = py::bytes(other_chunks);
+  result["restores_jpeg"] = FindChunk(view, kChunkJpegRest).data != nullptr;
   return result;
 }
 
@@ -319,6 +370,9 @@ PYBIND11_MODULE(_native, m) {
         py::arg("other_chunks"), py::arg("groups"));
   l3::BindDecodeBatch(m).def("decode", &l3::DecodeOnCpu, py::arg("addresses"), py::kw_only(),
                              py::arg("row_strides"), py::arg("threads"));
+  m.def("encode_jpeg", &l3::EncodeJpegFile, py::arg("jpeg"), py::kw_only(), py::arg("threads"),
+        py::arg("tile"), py::arg("metadata"));
+  m.def("restore_jpeg", &l3::RestoreJpegBytes, py::arg("data"), py::kw_only(), py::arg("threads"));
   m.def("info", &l3::Info, py::arg("data"));
   m.def("list_chunks", &l3::ListChunks, py::arg("area"));
   m.def("set_check", &l3::SetCheck, py::arg("check"));

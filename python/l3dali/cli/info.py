@@ -137,6 +137,12 @@ def _info_text(path: str, info: codec.Info) -> str:
         some = "; ".join(" ".join(map(str, group)) for group in info.groups[:_SHOWN_GROUPS])
         dots = "; ..." * (len(info.groups) > _SHOWN_GROUPS)
         lines.insert(2, f"  groups {len(info.groups)} of channels: {some}{dots}")
+    if (info.codings or {}).get("jpeg"):
+        lines.append(
+            "  jpeg   the JPEG file comes back byte for byte"
+            if info.restores_jpeg
+            else "  jpeg   only the picture comes back, not the bytes of the JPEG file"
+        )
     if kept:
         lines.append(f"  kept   {', '.join(kept)}")
     return "\n".join(lines + _metadata_text(info))

@@ -120,9 +120,11 @@ def add_coding_options(parser: Parser, default: str | None = None) -> None:
     """Adds the options of commands that write L3 files."""
     parser.add_argument(
         "--coding",
-        choices=codec.CODINGS,
+        choices=codec.FILE_CODINGS,
         default=default,
-        help="rans (small), packed (fast) or stored (raw); default: " + codec.DEFAULT_CODING,
+        help="rans (small), packed (fast), stored (raw), or jpeg (JPEG files keep their "
+        "coefficients and come back byte for byte, others as rans); default: "
+        + codec.DEFAULT_CODING,
     )
     parser.add_argument(
         "--effort",

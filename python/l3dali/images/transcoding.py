@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from l3dali import codec
 from l3dali.arguments import DEFAULT_THREADS, checked_max_pixels
+from l3dali.errors import ImageError
+from l3dali.images.formats import read_header
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
 from l3dali.metadata import extra_samples, of_channels, png_of_metadata, tiff_of_metadata
+from l3dali.signatures import format_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -21,6 +27,9 @@ if TYPE_CHECKING:
     from l3dali.arguments import Layout
     from l3dali.codec import Image
     from l3dali.images.picture import Palette
+
+# Key-value pair of results: the suffix of a lossy source.
+LOSSY_SUFFIX_KEY = "lossy_source_suffix"
 
 
 def transcode(
@@ -33,7 +42,7 @@ def transcode(
     layout: Layout | None = None,
     dicom_tags: Collection[str] = (),
     max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
-    coding: codec.Coding = codec.DEFAULT_CODING,
+    coding: codec.FileCoding = codec.DEFAULT_CODING,
     effort: int = codec.DEFAULT_EFFORT,
     threads: int = DEFAULT_THREADS,
     tile: tuple[int, int] | None = None,
@@ -59,19 +68,27 @@ def transcode(
         dicom_tags: keywords of more data elements of a DICOM file to keep in `metadata`, such as
             "SliceThickness".
         max_pixels: limit of the image, checked before decoding; None: 2^31.
-        coding: as in `encode`.
+        coding: as in `encode`; or "jpeg", which keeps the coefficients of JPEG files. Such results
+            are smaller than the file, and `restore_jpeg` gives it back. Other images are coded as
+            "rans", and so are JPEG files with `labels`, `orient` or `max_side`.
         effort: as in `encode`.
         threads: as in `encode`.
         tile: as in `encode`.
 
     Raises:
-        ImageError: the file is damaged, too large, holds several images, or cannot be kept exactly.
+        ImageError: the file is damaged, too large, holds several images, or cannot be kept exactly,
+            or coding "jpeg" does not support this JPEG file.
         TypeError, ValueError: an argument is not valid.
     """
     if isinstance(data, (str, os.PathLike)):
         raise TypeError("transcode takes the bytes of a file, not its path")
+    content = data if isinstance(data, bytes) else memoryview(data).tobytes()
+    keeps_pixels = not (labels or orient or max_side)
+    if (kept := coding_of(content, coding, keeps_pixels=keeps_pixels)) == "jpeg":
+        limit = checked_max_pixels(max_pixels)
+        return encode_jpeg(content, max_pixels=limit, threads=threads, tile=tile)[0]
     picture = read_picture(
-        data if isinstance(data, bytes) else memoryview(data).tobytes(),
+        content,
         palette=palette,
         labels=labels,
         orient=orient,
@@ -81,8 +98,60 @@ def transcode(
         max_pixels=checked_max_pixels(max_pixels),
     )
     return encode_picture(
-        picture, labels=labels, coding=coding, effort=effort, threads=threads, tile=tile
+        picture, labels=labels, coding=kept, effort=effort, threads=threads, tile=tile
     )
+
+
+class JpegRefusedError(ImageError):
+    """Coding "jpeg" does not support a JPEG file. `reason` is a sentence that begins with "it"."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"not supported by coding jpeg: {reason}; coding rans stores its pixels")
+        self.reason = reason
+
+
+def jpeg_suffix(info: codec.Info) -> str:
+    """The suffix of the JPEG file that `restore_jpeg` gives; "" if it gives none."""
+    if not info.restores_jpeg:
+        return ""
+    suffix = ""
+    with suppress(ValueError):
+        suffix = str((info.metadata or {}).get(LOSSY_SUFFIX_KEY, ""))
+    return f".{suffix}" if suffix.isalnum() else ".jpg"
+
+
+def suffix_pairs(suffix: str) -> dict[str, str] | None:
+    """The key-value pairs that keep the suffix of a JPEG file; none for ".jpg"."""
+    return None if suffix in ("", ".jpg") else {LOSSY_SUFFIX_KEY: suffix[1:]}
+
+
+def coding_of(data: bytes, coding: codec.FileCoding, *, keeps_pixels: bool) -> codec.FileCoding:
+    """The coding of a file's result: "jpeg" is for JPEG files whose pixels do not change."""
+    is_jpeg = coding == "jpeg" and keeps_pixels and format_of(data)[0] == "jpeg"
+    return "rans" if coding == "jpeg" and not is_jpeg else coding
+
+
+def encode_jpeg(
+    data: bytes, *, max_pixels: int = codec.MAX_PIXELS, **options: Any
+) -> tuple[bytes, bool]:
+    """The L3 file of a JPEG file, checked, and whether `restore_jpeg` gives the same bytes.
+
+    If it does not, the pixels are those that Pillow decodes. `options` are those of
+    `codec.encode_jpeg`.
+
+    Raises:
+        JpegRefusedError: the coding does not support the file.
+        ImageError: the file is damaged or too large.
+    """
+    read_header(data).check_pixels(max_pixels)
+    encoded, answer = codec.encode_jpeg(data, **options)
+    if encoded is None:
+        raise JpegRefusedError(str(answer))
+    if not answer:
+        pixels = codec.decode(encoded, max_pixels=None, threads=options.get("threads", 1))
+        if not np.array_equal(pixels, read_picture(data).pixels):
+            raise JpegRefusedError("its pixels would differ from Pillow's")
+    return encoded, bool(answer)
 
 
 def encode_picture(picture: Picture, *, labels: bool = False, **options: Any) -> bytes:
