@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -202,7 +203,15 @@ def _run(arguments: argparse.Namespace) -> int:
             interrupt_once()  # again, as Ray sets handlers of its own
             work = find_work(sources, arguments.dest, options, manifest, workers)
             _check_names(work, options)
-            if growth := _growth(work, options, arguments):
+            growth = _growth(work, options, arguments)
+            if options.coding == "jpeg" and work.jobs and not work.kept:
+                # JPEG files that it does not support stay if an earlier run kept them, or if the
+                # set would grow.
+                keeping = replace(options, keep_refused=True)
+                other = find_work(sources, arguments.dest, keeping, manifest, workers)
+                if growth or other.kept:
+                    options, work, growth = keeping, other, ""
+            if growth:
                 raise UsageError(growth)
             say(work.changed_options(options))
             if work.jobs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from l3dali.cli.loop import make_files
@@ -15,9 +16,13 @@ from l3dali.cli.parser import (
 from l3dali.cli.summary import finish
 from l3dali.datasets.convert.images import Options
 from l3dali.errors import UsageError
+from l3dali.files import info
 from l3dali.images.formats import WRITERS
+from l3dali.images.transcoding import jpeg_suffix
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from l3dali.cli.parser import Commands
 
 
@@ -27,9 +32,9 @@ def add_command(commands: Commands) -> None:
         commands,
         "decode",
         _decode,
-        "Decode L3 files into other lossless formats. For folders and shards: l3 convert.",
+        "Decode L3 files into other formats. For folders and shards: l3 convert.",
         """
-        l3 decode photo.l3                         photo.png beside it
+        l3 decode photo.l3                         photo.png beside it; the JPEG file if it was one
         l3 decode photo.l3 -o photo.tif            the suffix names the format
         l3 decode train_l3/*.l3 -o images/ --format webp
         l3 decode photo.l3 -o - --format ppm | display
@@ -40,7 +45,8 @@ def add_command(commands: Commands) -> None:
     command.add_argument(
         "--format",
         choices=[suffix[1:] for suffix in WRITERS],
-        help="output format; default: from the suffix of OUT, else png",
+        help="output format; default: from the suffix of OUT, else the original JPEG file where "
+        "--coding jpeg kept it, else png",
     )
     add_channels_option(command)
     add_max_pixels_option(command)
@@ -48,19 +54,34 @@ def add_command(commands: Commands) -> None:
 
 def _decode(options: argparse.Namespace) -> int:
     suffix = _output_suffix(options)
+    wants_pixels = bool(options.format or options.channels or _named_format(options))
     how = Options(
-        suffix[1:], channels=options.channels, verify=False, max_pixels=options.max_pixels
+        suffix[1:],
+        channels=options.channels,
+        verify=False,
+        max_pixels=options.max_pixels,
+        restore_jpeg=not wants_pixels,
     )
-    report, found = make_files(options, how)
+
+    def suffix_of(path: Path) -> str:
+        with suppress(OSError, ValueError):  # reported when the file is decoded
+            return jpeg_suffix(info(path)) or suffix
+        return suffix
+
+    report, found = make_files(options, how, None if wants_pixels else suffix_of)
     columns = {"L3": report.sum("read_bytes"), suffix[1:]: report.sum("written_bytes")}
     return finish(report, found, options, columns)
 
 
+def _named_format(options: argparse.Namespace) -> str:
+    """The suffix that the output names, if it is that of a format; else ""."""
+    named = "" if options.output is None else options.output.suffix.lower()
+    return "" if named not in WRITERS or options.output.is_dir() else str(named)
+
+
 def _output_suffix(options: argparse.Namespace) -> str:
     asked = f".{options.format}" if options.format else ""
-    named = "" if options.output is None else options.output.suffix.lower()
-    if named not in WRITERS or options.output.is_dir():
-        return asked or ".png"
-    if asked and asked != named:
+    named = _named_format(options)
+    if asked and named and asked != named:
         raise UsageError(f"--format {options.format} and {options.output} do not agree")
-    return str(named)
+    return named or asked or ".png"

@@ -34,13 +34,18 @@ _END_SECONDS = 1.9  # before a second signal ends the process
 Named = TypeVar("Named", Path, str)
 
 
-def make_files(options: argparse.Namespace, how: Options) -> tuple[Report, Found]:
-    """Converts each input as `how` says. Files of other formats are read in children."""
+def make_files(
+    options: argparse.Namespace, how: Options, suffix_of: Callable[[Path], str] | None = None
+) -> tuple[Report, Found]:
+    """Converts each input as `how` says. Files of other formats are read in children.
+
+    `suffix_of` gives the suffix of the result of each file; None: that of `how`.
+    """
     check_summary(options.json_summary)
     suffix = f".{how.to}"
     goal = "" if how.to == "l3" else f" --to {how.to}"
     found = find_inputs(options, f"l3 convert {{}} {options.output or 'OUT'}{goal}")
-    targets = find_targets(found, options, suffix)
+    targets = find_targets(found, options, suffix, suffix_of)
     threads = threads_per_file(options.jobs, len(targets))
 
     def work(path: Path) -> Done | None:

@@ -17,7 +17,7 @@ from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from l3dali.cli.inputs import Found
 
@@ -44,8 +44,15 @@ def check_stream(output: Path) -> None:
         raise UsageError("image data cannot be written to a terminal; redirect it, or use -o FILE")
 
 
-def find_targets(found: Found, options: argparse.Namespace, suffix: str) -> dict[Path, Path]:
+def find_targets(
+    found: Found,
+    options: argparse.Namespace,
+    suffix: str,
+    suffix_of: Callable[[Path], str] | None = None,
+) -> dict[Path, Path]:
     """The target of each file: beside it, in the folder `options.output`, or `options.output`.
+
+    `suffix_of` gives the suffix of the result of each file, `suffix` where it is None.
 
     The latter for a stream, or one file and a name that ends in `suffix` and is no folder. Without
     `options.output` pipes are written to standard output.
@@ -62,7 +69,9 @@ def find_targets(found: Found, options: argparse.Namespace, suffix: str) -> dict
             check_stream(output)
             if STDOUT == output == options.json_summary:
                 raise UsageError("standard output cannot take both the result and the JSON summary")
-        if is_stream(output) or (output.suffix.lower() == suffix and not output.is_dir()):
+        if suffix_of is not None and len(found.files) == 1:
+            suffix = suffix_of(found.files[0].path)
+        if is_stream(output) or (output.suffix.lower() == suffix.lower() and not output.is_dir()):
             if len(found.files) != 1:
                 raise UsageError(f"{output} takes one result, but there are {len(found.files)}")
             return without_collisions([(found.files[0].path, output)])
@@ -81,7 +90,12 @@ def find_targets(found: Found, options: argparse.Namespace, suffix: str) -> dict
             f"{min(found.pipes)} has no name for a result: use -o FILE{suffix} or -o -"
         )
     return without_collisions(
-        (file.path, (output / file.relative if output else file.path).with_suffix(suffix))
+        (
+            file.path,
+            (output / file.relative if output else file.path).with_suffix(
+                suffix if suffix_of is None else suffix_of(file.path)
+            ),
+        )
         for file in found.files
     )
 

@@ -31,7 +31,16 @@ from l3dali.errors import ImageError
 from l3dali.images.formats import lossy_format, read_header, write_picture
 from l3dali.images.npy import unsupported_array
 from l3dali.images.reading import read_picture
-from l3dali.images.transcoding import decoded_picture, encode_picture
+from l3dali.images.transcoding import (
+    LOSSY_SUFFIX_KEY,
+    JpegRefusedError,
+    coding_of,
+    decoded_picture,
+    encode_jpeg,
+    encode_picture,
+    jpeg_suffix,
+    suffix_pairs,
+)
 from l3dali.signatures import FORMAT_OF_SUFFIX, format_of
 
 if TYPE_CHECKING:
@@ -43,9 +52,14 @@ if TYPE_CHECKING:
 
 _OWN = "own format"  # what `--to source` chooses, before an image is read
 _DAMAGED = "damaged metadata was dropped"
+_PICTURE_ONLY = "JPEG files of which only the picture comes back"
+_REFUSED = {
+    False: "JPEG files stored as pixels",
+    True: "JPEG files kept (l3dali.pipeline.decode reads both formats)",
+}
 # Key-value pairs of results: the suffix of the source if it is not png. Lossy formats are not
 # written again: such images come back as PNG.
-_LOSSLESS_KEY, _LOSSY_KEY = "source_suffix", "lossy_source_suffix"
+_LOSSLESS_KEY, _LOSSY_KEY = "source_suffix", LOSSY_SUFFIX_KEY
 
 
 def choose_format(blob: Blob, options: Options) -> str:
@@ -57,7 +71,10 @@ def choose_format(blob: Blob, options: Options) -> str:
     if options.plan is None:
         if options.to == SOURCE_FORMAT:
             return _OWN
-        return options.coding if options.to == "l3" else options.to
+        if options.to != "l3":
+            return options.to
+        changes = options.labels_of(*blob.names) or options.orient or options.max_side is not None
+        return coding_of(blob.data, options.coding, keeps_pixels=not changes)
     header = read_header(blob.data)
     group = group_of(blob.data, header, labels=bool(options.labels_of(*blob.names)))
     area = header.width * header.height
@@ -86,17 +103,25 @@ def convert_image(
         stored_as = choose_format(blob, options)
         labels = bool(options.labels_of(*blob.names))
         look = partial(read, blob.data, **options.reading(labels=labels))
+        suffix, substituted, expanded, kind = "l3", False, False, ""
+        remarks: tuple[str, ...] = ()
+        data = None
+        if stored_as == "jpeg":
+            try:
+                data, pixels, remarks = _keep_jpeg(blob, options, threads)
+            except JpegRefusedError as error:
+                stored_as = SOURCE if options.keep_refused else "rans"
+                remarks = (f"{_REFUSED[options.keep_refused]}, since {error.reason}",)
         if stored_as == SOURCE:
             look()  # Damage is found now, or in training.
-            return Outcome(name, size, stored_as)
-        if options.to == "l3":
+            return Outcome(name, size, stored_as, remarks=remarks)
+        if data is None and options.to == "l3":
             picture = look()
             pixels, expanded = picture.pixels, picture.expanded
             data = _from_picture(blob, picture, stored_as, options, threads, labels=labels)
-            suffix, substituted, remarks = "l3", False, picture.remarks
+            remarks += picture.remarks
             kind = _kind_of(picture) if labels else ""
-        else:
-            expanded, kind = False, ""
+        elif data is None:
             data, picture, suffix, substituted = _turn_back(blob, options, threads)
             pixels, stored_as = picture.pixels, suffix.lower()
             remarks = (_DAMAGED,) if picture.is_damaged else ()
@@ -198,6 +223,18 @@ def _from_picture(
     return encoded
 
 
+def _keep_jpeg(blob: Blob, options: Options, threads: int) -> tuple[bytes, Image, tuple[str, ...]]:
+    """The file, whose coefficients are compared with the source's; its pixels, and remarks."""
+    suffix = splitext(blob.name)[1]
+    is_known = FORMAT_OF_SUFFIX.get(suffix.lower()) == "jpeg"
+    pairs = suffix_pairs(suffix if is_known else "")
+    encoded, is_restored = encode_jpeg(
+        blob.data, max_pixels=options.max_pixels, threads=threads, metadata=pairs
+    )
+    pixels = codec.decode(encoded, threads=threads, max_pixels=None)
+    return encoded, pixels, () if is_restored else (_PICTURE_ONLY,)
+
+
 def _source_pairs(blob: Blob) -> dict[str, str]:
     """The key-value pairs that `--to source` needs; none for PNG files."""
     suffix, format = splitext(blob.name)[1][1:], format_of(blob.data)[0]
@@ -218,6 +255,8 @@ def _turn_back(blob: Blob, options: Options, threads: int) -> tuple[bytes, Pictu
         blob.data, channels=channels, threads=threads, max_pixels=options.max_pixels
     )
     picture = decoded_picture(pixels, info, channels)
+    if (options.restore_jpeg or options.to == SOURCE_FORMAT) and info.restores_jpeg:
+        return codec.restore_jpeg(blob.data, threads=threads), picture, jpeg_suffix(info)[1:], False
     own = options.to
     candidates = [own]
     if options.to == SOURCE_FORMAT:

@@ -60,7 +60,7 @@ class Options:
     """How to convert images. Results depend on all but `verify` and the last three."""
 
     to: str = "l3"  # one of `TARGETS`
-    coding: codec.Coding = codec.DEFAULT_CODING  # see `l3dali.encode`
+    coding: codec.FileCoding = codec.DEFAULT_CODING  # see `l3dali.transcode`
     effort: int = codec.DEFAULT_EFFORT  # see `l3dali.encode`
     labels: tuple[str, ...] = ()  # ends of names of label maps, or patterns of whole names
     on_error: str = "keep"  # what becomes of an image that cannot be converted: one of `ON_ERROR`
@@ -76,6 +76,8 @@ class Options:
     keep_text: bool = False  # see `read_picture`
     refuse_labels: bool = True  # see `read_picture`
     keep_suffix: bool = True  # keep the suffix of the source, for the way back
+    keep_refused: bool = False  # JPEG files that coding "jpeg" does not support; else pixels
+    restore_jpeg: bool = False  # on the way back, for all of `TARGETS` as for `SOURCE_FORMAT`
     careful: bool = False  # read each image in a process of its own, with limits by its header
     worker_memory: int = 2**32  # bytes that a worker may take to read files of other formats
 
@@ -105,6 +107,7 @@ class Options:
             [
                 f"to={self.to}",
                 *encoding,
+                *(["refused=keep"] if self.keep_refused else []),
                 f"labels={labels}",
                 f"on-error={self.on_error} max-pixels={self.max_pixels}",
                 *([f"plan={self.plan.identity}"] if self.plan is not None else []),
@@ -220,9 +223,11 @@ def result_names(name: str, options: Options) -> list[str]:
     is_image = has_image_suffix(name, options)
     if not is_image and splitext(name)[1].lower() in READ_SUFFIXES | {".l3"}:
         return [name]
-    suffixes = sorted(_WRITTEN) if options.to == SOURCE_FORMAT else [options.to]
+    is_source = options.to == SOURCE_FORMAT
+    suffixes = sorted(_WRITTEN | {"jpg", "jpeg"}) if is_source else [options.to]
     names = [renamed(name, suffix) for suffix in suffixes]
-    return [*names, name] if options.plan is not None or not is_image else names
+    keeps_some = options.plan is not None or options.keep_refused
+    return [*names, name] if keeps_some or not is_image else names
 
 
 def group_of(data: bytes, header: Header, *, labels: bool = False) -> str:
