@@ -246,10 +246,11 @@ def test_tests_of_code_blocks_read_their_page() -> None:
             assert Path(page).name in text or f'"{Path(page).stem}"' in text, (page, test)
 
 
-def test_python_that_does_not_run_needs_a_gpu() -> None:
+def test_python_that_does_not_run_needs_a_gpu_or_a_bucket() -> None:
+    """tests/integrations/test_dali_buckets.py runs what needs a bucket."""
     for page, language, code in _blocks():
         if language == "py":
-            assert "mixed" in code or "cuda" in code, (page, code)
+            assert any(need in code for need in ("mixed", "cuda", "s3://")), (page, code)
 
 
 @pytest.fixture(scope="module")
