@@ -34,7 +34,7 @@ def add_command(commands: Commands) -> None:
         _decode,
         "Decode L3 files into other formats. For folders and shards: l3 convert.",
         """
-        l3 decode photo.l3                         photo.png beside it; the JPEG file if it was one
+        l3 decode photo.l3                         photo.png, or the original .jpg
         l3 decode photo.l3 -o photo.tif            the suffix names the format
         l3 decode train_l3/*.l3 -o images/ --format webp
         l3 decode photo.l3 -o - --format ppm | display
@@ -65,7 +65,7 @@ def _decode(options: argparse.Namespace) -> int:
 
     def suffix_of(path: Path) -> str:
         with suppress(OSError, ValueError):  # reported when the file is decoded
-            return jpeg_suffix(info(path)) or suffix
+            return (jpeg_suffix(info(path)) if path.is_file() else "") or suffix
         return suffix
 
     report, found = make_files(options, how, None if wants_pixels else suffix_of)
