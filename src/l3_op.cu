@@ -311,7 +311,8 @@ fails as ``on_error`` of the decoder says.)code",
     .AddOptionalArg("use_o_direct", R"code(Read past the page cache, where the file system can.
 Measure whether it is faster on your disk.)code",
                     false)
-    .AddOptionalArg("remote_gap", R"code(Bytes between two ranges of an object that are read to save a request.
+    .AddOptionalArg("remote_gap",
+                    R"code(Bytes between two ranges of an object that are read to save a request.
 
 With ``lazy``, tiles of an object in ``s3://`` or ``gs://`` are read by ranges. -1 reads as many as take the
 time of a request, as measured. 0 reads the fewest bytes, in the most requests.)code",
