@@ -6,11 +6,13 @@ The golden files have all samplings. Their pixels, by the reference decoder, are
 from __future__ import annotations
 
 import functools
+import io
 from collections import Counter
 from pathlib import Path
 
 import engines
 import numpy as np
+import PIL.Image
 import pytest
 import reference_decoder
 from c_library import DecodeOptions, Window
@@ -177,3 +179,28 @@ def test_python_decodes_jpeg_tiles(tmp_path: Path) -> None:
             np.testing.assert_array_equal(
                 part.reshape(height, width, -1), image[y : y + height, x : x + width]
             )
+
+
+def made_jpeg(rng: np.random.Generator, size: tuple[int, int], subsampling: str) -> bytes:
+    """A file of Pillow's: noise, so that it is not smaller than what L3 makes of it."""
+    noise = rng.integers(0, 256, (*size, 3)).astype(np.uint8)
+    file = io.BytesIO()
+    image = PIL.Image.fromarray(noise)
+    gray = subsampling == "gray"
+    options = {} if gray else {"subsampling": subsampling}
+    image.convert("L" if gray else "RGB").save(file, "JPEG", quality=95, **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0", "gray"])
+def test_pixels_are_pillows(subsampling: str) -> None:
+    rng = np.random.default_rng(6)
+    for size in [(64, 64), (65, 131), (129, 67), (257, 40), (33, 511), (300, 3)]:
+        jpeg = made_jpeg(rng, size, subsampling)
+        data = l3dali.transcode(jpeg, coding="jpeg")
+        assert "jpeg" in +Counter(l3dali.info(data).codings), size
+        expected = np.asarray(PIL.Image.open(io.BytesIO(jpeg)))
+        for engine in filter(engines.is_available, set(ENGINES) - WITHOUT_JPEG):
+            samples = engines.decode(engine, data, threads=2).samples
+            assert samples is not None
+            np.testing.assert_array_equal(samples.reshape(expected.shape), expected, str(size))
