@@ -289,3 +289,9 @@ def test_page_has_no_code_of_others(client: Client) -> None:
 def test_command_refuses(folder: Path) -> None:
     assert main(["view", "no/such/file"]) == 2
     assert main(["view", str(folder), "--port", "70000"]) == 2
+
+
+def test_an_empty_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes.txt").write_text("no image")
+    assert main(["view", str(tmp_path)]) == 2
+    assert "no L3 files and no tar shards" in capsys.readouterr().err
