@@ -70,7 +70,8 @@ def transcode(
         max_pixels: limit of the image, checked before decoding; None: 2^31.
         coding: as in `encode`; or "jpeg", which keeps the coefficients of JPEG files. Such results
             are smaller than the file, and `restore_jpeg` gives it back. Other images are coded as
-            "rans", and so are JPEG files with `labels`, `orient` or `max_side`.
+            "rans", and so are JPEG files with `labels`, `orient` or `max_side`. Keep the JPEG
+            files: results have a draft version of the format, which a later release refuses.
         effort: as in `encode`.
         threads: as in `encode`.
         tile: as in `encode`.
