@@ -176,7 +176,8 @@ def test_one_default_of_threads() -> None:
         and inspect.isfunction(function)
         and "threads" in inspect.signature(function).parameters
     }
-    assert set(found) == {"encode", "decode", "decode_batch", "verify", "imread", "transcode"}
+    takers = {"encode", "decode", "decode_batch", "verify", "imread", "transcode", "restore_jpeg"}
+    assert set(found) == takers
     assert set(found.values()) == {1}
 
 
