@@ -11,6 +11,8 @@ import nvidia.dali as dali
 from nvidia.dali import backend, fn, types
 from nvidia.dali.data_node import DataNode
 
+import l3dali.plugin  # noqa: F401  # loads the operators
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
