@@ -99,7 +99,7 @@ constexpr uint32_t kJpegLevels = 16;
 constexpr uint32_t kJpegLastContexts = 17;
 constexpr uint32_t kJpegDcContexts = 12;
 constexpr int32_t kMaxJpegDc = 4095;  // of either sign, before it is multiplied
-constexpr int32_t kMaxJpegProduct = 32767;  // of a coefficient and its quantizer
+constexpr int32_t kMaxJpegProduct = 8191;  // of a coefficient and its quantizer
 constexpr uint32_t kJpegFrequencyBits = 3;  // of a frequency, behind its highest
 constexpr uint32_t kJpegFirstLength =
     9;  // in bits: what that of the first frequency is coded against

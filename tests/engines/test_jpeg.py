@@ -204,3 +204,30 @@ def test_pixels_are_pillows(subsampling: str) -> None:
             samples = engines.decode(engine, data, threads=2).samples
             assert samples is not None
             np.testing.assert_array_equal(samples.reshape(expected.shape), expected, str(size))
+
+
+def test_large_coefficients_are_pillows_pixels_or_refused() -> None:
+    """Of blocks of equal rows, libjpeg-turbo wraps products beyond what the format takes."""
+    rng = np.random.default_rng(7)
+    bits = rng.integers(0, 2, (128, 128)) * 255
+    bits[:32] = bits[0]
+    bits[32:64] = bits[32:64, :1]
+    file = io.BytesIO()
+    PIL.Image.fromarray(bits.astype(np.uint8)).save(file, "JPEG", quality=100)
+    jpeg = bytearray(file.getvalue())
+    table = jpeg.index(b"\xff\xdb\0\x43\0") + 5
+    refused = []
+    for quantizer in (1, 5, 7, 8, 9, 36, 200):
+        jpeg[table : table + 64] = bytes([quantizer]) * 64
+        try:
+            data = l3dali.transcode(bytes(jpeg), coding="jpeg")
+        except l3dali.ImageError as error:
+            assert "a coefficient is too large" in str(error)  # noqa: PT017
+            refused.append(quantizer)
+            continue
+        expected = np.asarray(PIL.Image.open(io.BytesIO(jpeg)))
+        for engine in filter(engines.is_available, set(ENGINES) - WITHOUT_JPEG):
+            samples = engines.decode(engine, data).samples
+            assert samples is not None
+            np.testing.assert_array_equal(samples.reshape(expected.shape), expected, engine)
+    assert refused in ([8, 9, 36, 200], [9, 36, 200])

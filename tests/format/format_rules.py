@@ -536,7 +536,7 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "a token of a last number over": "kCorruptTile__jpeg_last_token_25",
         "more signs are taken": "kCorruptTile__jpeg_signs_too_*",
         "DC over 4095": "kCorruptTile__jpeg_dc_4096 kCorruptTile__jpeg_dc_minus_4096",
-        "a coefficient, DC among them": "kCorruptTile__jpeg_*product_over_32767",
+        "a coefficient, DC among them": "kCorruptTile__jpeg_*product_over_8191",
         "**Last numbers and DC.**": "jpeg_gray_33x17 jpeg_dc_alone",
         "Let `E[x]` be": LEADS,
         "up = (2 * E[x]": "jpeg_gray_tall_8x300 jpeg_own_model_*",

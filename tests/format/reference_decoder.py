@@ -1243,7 +1243,7 @@ def _decode_jpeg_tile(payload: bytes, jpeg: JpegChunk, h: int, w: int) -> list[V
     symbols.require_end()
     for c, of_component in enumerate(blocks):
         products = np.abs(of_component * jpeg.quantizers[c])
-        _require(int(products.max()) <= 32767, status, "a coefficient is too large")
+        _require(int(products.max()) <= 8191, status, "a coefficient is too large")
     rest = payload[body.position :]
     _require(len(rest) < 16, status, "the body ends before the last 16 bytes")
     _require(not any(rest), status, "a byte after the body is not 0")
