@@ -16,7 +16,7 @@ namespace {
 
 // Tiles get larger until they have so many bytes of the JPEG file on average, up to the largest:
 // each costs a header, states and an entry of the index.
-constexpr uint64_t kMinJpegBytesPerTile = 7 << 10;
+constexpr uint64_t kMinJpegBytesPerTile = 8 << 10;
 // Sides of tiles, of which the smallest that suffice are taken.
 constexpr uint8_t kTileSides[][2] = {{7, 7}, {8, 7}, {8, 8}};
 
@@ -115,10 +115,11 @@ Status EncodeJpeg(const JpegImage& image, uint64_t jpeg_bytes, Bytes restore_dat
     model = built_in;
     own.clear();
   }
+  const JpegPayloadWriter writer(model);
   std::vector<std::vector<uint8_t>> payloads(tiles);
   std::vector<uint32_t> sizes(tiles);
   ParallelFor(tiles, options.threads, [&](uint64_t tile) {
-    AppendJpegPayload(symbols[tile], model, &payloads[tile]);
+    writer.Append(symbols[tile], &payloads[tile]);
     FinishPayload(0, &payloads[tile]);
     sizes[tile] = static_cast<uint32_t>(payloads[tile].size());
     symbols[tile] = {};

@@ -78,39 +78,24 @@ class DecodeTable {
   uint32_t first_symbol_[17];
   uint32_t counts_[17];
   uint8_t symbols_[256];
+
+ public:
+  JpegFrequencies frequencies = {};  // of symbols that were read
 };
 
-// The bits of a scan between two markers, without stuffed bytes. Behind the end come zeros.
-class BitReader {
- public:
-  BitReader(Bytes file, size_t pos) : file_(file), pos_(pos) {}
+// The next bits of a scan, the first of them the highest. A copy may stay in registers.
+struct Bits {
+  uint64_t next = 0;
+  uint32_t count = 0;
 
-  // At least 48 bits after it.
-  void Refill() {
-    if (count_ >= 48) return;
-    if (pos_ + 8 <= file_.size) {
-      uint64_t word;
-      std::memcpy(&word, file_.data + pos_, 8);
-      // A byte of FF: any of ~word that is 0.
-      if (((~word - 0x0101010101010101) & word & 0x8080808080808080) == 0) {
-        bits_ |= __builtin_bswap64(word) >> count_;
-        const uint32_t bytes = (63 - count_) >> 3;
-        pos_ += bytes;
-        count_ += 8 * bytes;
-        return;
-      }
-    }
-    RefillByBytes();
-  }
-  uint64_t next() const { return bits_; }
-  void Skip(uint32_t count) {
-    bits_ <<= count;
-    count_ -= count;
+  void Skip(uint32_t size) {
+    next <<= size;
+    count -= size;
   }
   // Up to 16 bits.
-  uint32_t Take(uint32_t count) {
-    const uint32_t value = static_cast<uint32_t>(bits_ >> 1 >> (63 - count));
-    Skip(count);
+  uint32_t Take(uint32_t size) {
+    const uint32_t value = static_cast<uint32_t>(next >> 1 >> (63 - size));
+    Skip(size);
     return value;
   }
   // A coefficient of `size` bits, 1 to 15.
@@ -118,21 +103,45 @@ class BitReader {
     const int raw = static_cast<int>(Take(size));
     return raw >> (size - 1) != 0 ? raw : raw - (1 << size) + 1;
   }
+};
+
+// The bits of a scan between two markers, without stuffed bytes. Behind the end come zeros.
+class BitReader {
+ public:
+  BitReader(Bytes file, size_t pos) : file_(file), pos_(pos) {}
+
+  // At least 32 bits after it: a symbol and its value.
+  void Refill(Bits* bits) {
+    if (bits->count >= 32) return;
+    if (pos_ + 8 <= file_.size) {
+      uint64_t word;
+      std::memcpy(&word, file_.data + pos_, 8);
+      // A byte of FF: any of ~word that is 0.
+      if (((~word - 0x0101010101010101) & word & 0x8080808080808080) == 0) {
+        bits->next |= __builtin_bswap64(word) >> bits->count;
+        const uint32_t bytes = (63 - bits->count) >> 3;
+        pos_ += bytes;
+        bits->count += 8 * bytes;
+        return;
+      }
+    }
+    *bits = RefillByBytes(*bits);
+  }
 
   // Whether zeros behind the end were taken.
-  bool IsPastEnd() const { return count_ < behind_; }
+  bool IsPastEnd(const Bits& bits) const { return bits.count < behind_; }
 
   // Ends before a marker, at which `pos()` is then. Only padding bits may be left.
-  bool End() {
-    Refill();
-    if (IsPastEnd() || count_ - behind_ > 7) return false;
-    const uint32_t padding = count_ - behind_;
+  bool End(Bits* bits) {
+    Refill(bits);
+    if (IsPastEnd(*bits) || bits->count - behind_ > 7) return false;
+    const uint32_t padding = bits->count - behind_;
     const uint32_t ones = (1u << padding) - 1;
-    const uint32_t bits = Take(padding);
-    if (bits != ones) has_zeros = true;
-    if (padding != 0 && bits != 0) has_ones = true;
-    bits_ = 0;
-    count_ = behind_ = 0;
+    const uint32_t value = bits->Take(padding);
+    if (value != ones) has_zeros = true;
+    if (padding != 0 && value != 0) has_ones = true;
+    *bits = Bits();
+    behind_ = 0;
     return true;
   }
   size_t pos() const { return pos_; }
@@ -147,8 +156,8 @@ class BitReader {
   bool has_ones = false;
 
  private:
-  void RefillByBytes() {
-    while (count_ <= 56) {
+  __attribute__((noinline)) Bits RefillByBytes(Bits bits) {
+    while (bits.count <= 56) {
       uint64_t byte = 0;
       if (behind_ == 0 && pos_ < file_.size && file_.data[pos_] != 0xFF) {
         byte = file_.data[pos_++];
@@ -158,23 +167,22 @@ class BitReader {
       } else {
         behind_ += 8;
       }
-      bits_ |= byte << (56 - count_);
-      count_ += 8;
+      bits.next |= byte << (56 - bits.count);
+      bits.count += 8;
     }
+    return bits;
   }
 
   Bytes file_;
   size_t pos_;
-  uint64_t bits_ = 0;  // the next are the highest
-  uint32_t count_ = 0;
-  uint32_t behind_ = 0;  // of these are behind the end
+  uint32_t behind_ = 0;  // bits that are behind the end
 };
 
 // Decodes the blocks of a scan. Its functions return false where data is damaged.
 class ScanDecoder {
  public:
-  ScanDecoder(const JpegStream& stream, BitReader* bits)
-      : frame_(stream.frame), scan_(stream.scan), bits_(bits) {
+  ScanDecoder(const JpegStream& stream, BitReader* reader)
+      : frame_(stream.frame), scan_(stream.scan), reader_(*reader) {
     for (uint32_t i = 0; i < scan_.count; ++i) {
       const bool is_sequential = !frame_.is_progressive();
       if (scan_.HasDc() && scan_.high == 0) dc_[i].Set(stream.codes[0][scan_.code[0][i]], true);
@@ -185,37 +193,59 @@ class ScanDecoder {
   bool Restart(uint32_t number) {
     std::fill_n(last_dc_, 3, 0);
     eob_run_ = 0;
-    return bits_->End() && bits_->SkipMarker(kMarkerRst0 + number);
+    return End() && reader_.SkipMarker(kMarkerRst0 + number);
+  }
+  bool End() { return reader_.End(&bits_); }
+  // Of the symbols that were read.
+  ScanFrequencies Frequencies() const {
+    ScanFrequencies frequencies;
+    const auto add = [](const DecodeTable& table, JpegFrequencies* to) {
+      for (size_t symbol = 0; symbol < to->size(); ++symbol) {
+        (*to)[symbol] += table.frequencies[symbol];
+      }
+    };
+    for (uint32_t i = 0; i < scan_.count; ++i) {
+      add(dc_[i], &frequencies.of[0][scan_.code[0][i] & 3]);
+      add(ac_[i], &frequencies.of[1][scan_.code[1][i] & 3]);
+    }
+    return frequencies;
   }
 
   bool Block(uint32_t i, int16_t* block) {
-    if (bits_->IsPastEnd()) return false;
-    if (!frame_.is_progressive()) return ReadDc(i, block) && ReadAc(ac_[i], block);
-    if (scan_.HasDc()) {
-      if (scan_.high == 0) return ReadDc(i, block);
-      bits_->Refill();
-      block[0] = static_cast<int16_t>(block[0] | bits_->Take(1) << scan_.low);
-      return true;
-    }
-    return scan_.high == 0 ? ReadAcFirst(block) : RefineAc(block);
+    Bits bits = bits_;
+    const bool is_sound = !reader_.IsPastEnd(bits) && ReadBlock(i, block, &bits);
+    bits_ = bits;
+    return is_sound;
   }
 
  private:
+  bool ReadBlock(uint32_t i, int16_t* block, Bits* bits) {
+    if (!frame_.is_progressive()) return ReadDc(i, block, bits) && ReadAc(&ac_[i], block, bits);
+    if (scan_.HasDc()) {
+      if (scan_.high == 0) return ReadDc(i, block, bits);
+      reader_.Refill(bits);
+      block[0] = static_cast<int16_t>(block[0] | bits->Take(1) << scan_.low);
+      return true;
+    }
+    return scan_.high == 0 ? ReadAcFirst(block, bits) : RefineAc(block, bits);
+  }
+
   // Refills before.
-  bool FindSymbol(const DecodeTable& table, DecodeTable::Entry* entry) {
-    bits_->Refill();
-    *entry = table.Find(bits_->next());
-    if (entry->bits == 0) *entry = table.FindLong(bits_->next());
-    bits_->Skip(entry->bits & ~DecodeTable::kHasValue);
+  bool FindSymbol(DecodeTable* table, Bits* bits, DecodeTable::Entry* entry) {
+    reader_.Refill(bits);
+    *entry = table->Find(bits->next);
+    if (entry->bits == 0) *entry = table->FindLong(bits->next);
+    ++table->frequencies[entry->symbol];
+    bits->Skip(entry->bits & ~DecodeTable::kHasValue);
     return entry->bits != 0;
   }
 
-  bool ReadDc(uint32_t i, int16_t* block) {
+  bool ReadDc(uint32_t i, int16_t* block, Bits* bits) {
     DecodeTable::Entry entry;
-    if (!FindSymbol(dc_[i], &entry) || entry.symbol > 15) return false;
+    if (!FindSymbol(&dc_[i], bits, &entry) || entry.symbol > 15) return false;
     int difference = entry.value;
     if ((entry.bits & DecodeTable::kHasValue) == 0 && entry.symbol != 0) {
-      difference = bits_->TakeValue(entry.symbol);
+      difference = bits->TakeValue(entry.symbol);
     }
     last_dc_[i] += difference;
     const int value = last_dc_[i] * (1 << scan_.low);
@@ -223,10 +253,10 @@ class ScanDecoder {
     return block[0] == value;
   }
 
-  bool ReadAc(const DecodeTable& table, int16_t* block) {
+  bool ReadAc(DecodeTable* table, int16_t* block, Bits* bits) {
     for (uint32_t k = 1; k < 64; ++k) {
       DecodeTable::Entry entry;
-      if (!FindSymbol(table, &entry)) return false;
+      if (!FindSymbol(table, bits, &entry)) return false;
       const uint32_t size = entry.symbol & 15;
       k += entry.symbol >> 4;
       if (size == 0) {
@@ -236,60 +266,60 @@ class ScanDecoder {
       if (k > 63) return false;
       block[kJpegNaturalOrder[k]] = (entry.bits & DecodeTable::kHasValue) != 0
                                         ? entry.value
-                                        : static_cast<int16_t>(bits_->TakeValue(size));
+                                        : static_cast<int16_t>(bits->TakeValue(size));
     }
     return true;
   }
 
-  bool ReadAcFirst(int16_t* block) {
+  bool ReadAcFirst(int16_t* block, Bits* bits) {
     if (eob_run_ > 0) {
       --eob_run_;
       return true;
     }
     for (uint32_t k = scan_.begin; k <= scan_.end; ++k) {
       DecodeTable::Entry entry;
-      if (!FindSymbol(ac_[0], &entry)) return false;
+      if (!FindSymbol(&ac_[0], bits, &entry)) return false;
       const uint32_t run = entry.symbol >> 4;
       const uint32_t size = entry.symbol & 15;
       if (size == 0 && run < 15) {
-        eob_run_ = (1u << run) + bits_->Take(run) - 1;
+        eob_run_ = (1u << run) + bits->Take(run) - 1;
         return true;
       }
       k += run;
       if (size == 0) continue;
       if (k > scan_.end || size + scan_.low > 15) return false;
-      block[kJpegNaturalOrder[k]] = static_cast<int16_t>(bits_->TakeValue(size) * (1 << scan_.low));
+      block[kJpegNaturalOrder[k]] = static_cast<int16_t>(bits->TakeValue(size) * (1 << scan_.low));
     }
     return true;
   }
 
   // A further bit of a coefficient that is not 0.
-  void RefineValue(int16_t* value) {
-    bits_->Refill();
-    if (bits_->Take(1) == 0) return;
+  void RefineValue(int16_t* value, Bits* bits) {
+    reader_.Refill(bits);
+    if (bits->Take(1) == 0) return;
     *value = static_cast<int16_t>(*value + (*value > 0 ? 1 : -1) * (1 << scan_.low));
   }
 
-  bool RefineAc(int16_t* block) {
+  bool RefineAc(int16_t* block, Bits* bits) {
     uint32_t k = scan_.begin;
     while (eob_run_ == 0 && k <= scan_.end) {
       DecodeTable::Entry entry;
-      if (!FindSymbol(ac_[0], &entry)) return false;
+      if (!FindSymbol(&ac_[0], bits, &entry)) return false;
       uint32_t run = entry.symbol >> 4;
       const uint32_t size = entry.symbol & 15;
       int16_t value = 0;
       if (size > 1) return false;
       if (size == 1) {
-        value = static_cast<int16_t>((bits_->Take(1) != 0 ? 1 : -1) * (1 << scan_.low));
+        value = static_cast<int16_t>((bits->Take(1) != 0 ? 1 : -1) * (1 << scan_.low));
       } else if (run < 15) {
-        eob_run_ = (1u << run) + bits_->Take(run);
+        eob_run_ = (1u << run) + bits->Take(run);
         break;
       }
       // Passes `run` coefficients that are 0, and refines those between them.
       for (; k <= scan_.end; ++k) {
         int16_t* coefficient = block + kJpegNaturalOrder[k];
         if (*coefficient != 0) {
-          RefineValue(coefficient);
+          RefineValue(coefficient, bits);
         } else if (run-- == 0) {
           break;
         }
@@ -303,7 +333,7 @@ class ScanDecoder {
     if (eob_run_ == 0) return true;
     for (; k <= scan_.end; ++k) {
       int16_t* coefficient = block + kJpegNaturalOrder[k];
-      if (*coefficient != 0) RefineValue(coefficient);
+      if (*coefficient != 0) RefineValue(coefficient, bits);
     }
     --eob_run_;
     return true;
@@ -311,7 +341,8 @@ class ScanDecoder {
 
   const JpegFrame& frame_;
   const JpegScan& scan_;
-  BitReader* bits_;
+  BitReader& reader_;
+  Bits bits_;
   DecodeTable dc_[3];
   DecodeTable ac_[3];
   int last_dc_[3] = {};
@@ -388,11 +419,13 @@ const char* ReadJpeg(Bytes file, bool with_restore_data, JpegFile* jpeg) {
     }
     BitReader bits(file, pos);
     ScanDecoder decoder(stream, &bits);
-    if (!WalkScan(stream.frame, stream.scan, &jpeg->image, &padding, &decoder) || !bits.End()) {
+    if (!WalkScan(stream.frame, stream.scan, &jpeg->image, &padding, &decoder) || !decoder.End()) {
       return "its data is damaged or truncated";
     }
     pos = bits.pos();
-    restore.EndScan(pos, bits.has_zeros && !bits.has_ones);
+    if (with_restore_data) {
+      restore.EndScan({pos, decoder.Frequencies()}, bits.has_zeros && !bits.has_ones);
+    }
   }
   if (!stream.IsComplete()) return "scans are missing";
   for (size_t c = 0; c < jpeg->image.components.size(); ++c) {
@@ -402,15 +435,9 @@ const char* ReadJpeg(Bytes file, bool with_restore_data, JpegFile* jpeg) {
   restore.TakeMetadata(&jpeg->metadata);
   if (!with_restore_data) return nullptr;
   jpeg->restore_data = restore.Finish(jpeg->image, stream.frame, &padding);
-  const JpegMetadata& metadata = jpeg->metadata;
-  std::vector<uint8_t> restored;
-  const bool is_same =
-      RestoreJpeg(jpeg->image, {metadata.exif.data(), metadata.exif.size()},
-                  {metadata.icc.data(), metadata.icc.size()},
-                  {metadata.xmp.data(), metadata.xmp.size()},
-                  {jpeg->restore_data.data(), jpeg->restore_data.size()}, &restored) &&
-      restored.size() == file.size && std::equal(restored.begin(), restored.end(), file.data);
-  if (!is_same) jpeg->restore_data.clear();
+  if (!restore.Restores(jpeg->image, jpeg->metadata, jpeg->restore_data)) {
+    jpeg->restore_data.clear();
+  }
   return nullptr;
 }
 

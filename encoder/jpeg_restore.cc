@@ -102,13 +102,48 @@ uint64_t FindNonzero(const int16_t* block) {
   return bits;
 }
 
-// Codes blocks as libjpeg does: counts symbols, or writes bits.
-template <bool kCount>
+// Writes the bits of a scan, each byte of FF stuffed. A copy may stay in registers.
+struct BitWriter {
+  uint8_t* out = nullptr;
+  uint64_t bits = 0;
+  uint32_t count = 0;
+  bool is_sound = true;  // no symbol was without a code
+
+  // Up to 32 bits.
+  void Put(uint32_t value, uint32_t size) {
+    bits = bits << size | value;
+    count += size;
+    if (count < 32) return;
+    count -= 32;
+    const uint32_t word = static_cast<uint32_t>(bits >> count);
+    if (((~word - 0x01010101) & word & 0x80808080) == 0) {
+      const uint32_t swapped = __builtin_bswap32(word);
+      std::memcpy(out, &swapped, 4);
+      out += 4;
+    } else {
+      for (int shift = 24; shift >= 0; shift -= 8) PutByte(static_cast<uint8_t>(word >> shift));
+    }
+  }
+  // Fills the last byte.
+  void End(bool with_zeros) {
+    const uint32_t padding = (8 - count % 8) % 8;
+    Put(with_zeros ? 0 : (1u << padding) - 1, padding);
+    for (; count > 0; count -= 8) PutByte(static_cast<uint8_t>(bits >> (count - 8)));
+  }
+
+ private:
+  void PutByte(uint8_t byte) {
+    *out++ = byte;
+    if (byte == 0xFF) *out++ = 0;
+  }
+};
+
+// Codes blocks as libjpeg does: counts symbols, and may write their bits.
+template <bool kWrites>
 class ScanEncoder {
  public:
-  ScanEncoder(const JpegFrame& frame, const JpegScan& scan) : frame_(frame), scan_(scan) {}
-
-  void CountTo(ScanFrequencies* frequencies) {
+  ScanEncoder(const JpegFrame& frame, const JpegScan& scan, ScanFrequencies* frequencies)
+      : frame_(frame), scan_(scan) {
     for (uint32_t i = 0; i < scan_.count; ++i) {
       dc_count_[i] = frequencies->of[0][scan_.code[0][i] & 3].data();
       ac_count_[i] = frequencies->of[1][scan_.code[1][i] & 3].data();
@@ -121,18 +156,20 @@ class ScanEncoder {
     }
     zero_bits_ = zero_bits;
     bytes_ = bytes;
-    end_ = bytes->size();
+    writer_.out = bytes->data() + bytes->size();
   }
 
   bool Block(uint32_t i, int16_t* block) { return Block(i, static_cast<const int16_t*>(block)); }
   bool Block(uint32_t i, const int16_t* block) {
-    if (!kCount) Grow();
+    if (kWrites) Grow();
     if (!frame_.is_progressive()) {
-      PutDc(i, block[0]);
-      PutAc(i, block);
+      BitWriter writer = writer_;
+      PutDc(i, block[0], &writer);
+      PutAc(i, block, &writer);
+      writer_ = writer;
     } else if (scan_.HasDc()) {
       if (scan_.high == 0) {
-        PutDc(i, block[0] >> scan_.low);
+        PutDc(i, block[0] >> scan_.low, &writer_);
       } else {
         PutBits(static_cast<uint32_t>(block[0] >> scan_.low) & 1, 1);
       }
@@ -141,31 +178,30 @@ class ScanEncoder {
     } else {
       RefineAc(block);
     }
-    return is_sound_;
+    return is_sound();
   }
 
   bool Restart(uint32_t number) {
     End();
     std::fill_n(last_dc_, 3, 0);
-    if (!kCount) {
-      (*bytes_)[end_++] = 0xFF;
-      (*bytes_)[end_++] = static_cast<uint8_t>(kMarkerRst0 + number);
+    if (kWrites) {
+      *writer_.out++ = 0xFF;
+      *writer_.out++ = static_cast<uint8_t>(kMarkerRst0 + number);
     }
-    return is_sound_;
+    return is_sound();
   }
 
   // Also at the end of the scan.
   void End() {
-    if (!kCount) Grow();
+    if (kWrites) Grow();
     EndEobRun();
-    if (kCount) return;
-    const uint32_t padding = (8 - count_ % 8) % 8;
-    PutBits(zero_bits_ ? 0 : (1u << padding) - 1, padding);
-    for (; count_ > 0; count_ -= 8) PutByte(static_cast<uint8_t>(bits_ >> (count_ - 8)));
+    if (kWrites) writer_.End(zero_bits_);
   }
 
-  bool is_sound() const { return is_sound_; }
-  size_t end() const { return end_; }  // of what is written
+  bool is_sound() const { return is_sound_ && writer_.is_sound; }
+  size_t end() const {  // of what is written
+    return static_cast<size_t>(writer_.out - bytes_->data());
+  }
 
  private:
   // The longest code of a block with the bits before it, each byte stuffed.
@@ -191,44 +227,25 @@ class ScanEncoder {
   }
 
   void Grow() {
-    if (bytes_->size() - end_ >= kBlockBytes) return;
-    bytes_->resize(std::max<size_t>(bytes_->size() * 2, end_ + kBlockBytes));
+    const size_t size = end();
+    if (bytes_->size() - size >= kBlockBytes) return;
+    bytes_->resize(std::max<size_t>(bytes_->size() * 2, size + kBlockBytes));
+    writer_.out = bytes_->data() + size;
   }
-  void PutByte(uint8_t byte) {
-    (*bytes_)[end_++] = byte;
-    if (byte == 0xFF) (*bytes_)[end_++] = 0;
-  }
-  // Up to 32 bits.
   void PutBits(uint32_t value, uint32_t size) {
-    if (kCount) return;
-    bits_ = bits_ << size | value;
-    count_ += size;
-    if (count_ < 32) return;
-    count_ -= 32;
-    const uint32_t word = static_cast<uint32_t>(bits_ >> count_);
-    if (((~word - 0x01010101) & word & 0x80808080) == 0) {
-      const uint32_t swapped = __builtin_bswap32(word);
-      std::memcpy(bytes_->data() + end_, &swapped, 4);
-      end_ += 4;
-    } else {
-      for (int shift = 24; shift >= 0; shift -= 8) PutByte(static_cast<uint8_t>(word >> shift));
-    }
+    if (kWrites) writer_.Put(value, size);
   }
 
   void PutSymbol(uint32_t* counts, const Code& code, uint32_t symbol, uint32_t raw,
-                 uint32_t raw_bits) {
-    if (kCount) {
-      ++counts[symbol];
-    } else {
-      is_sound_ &= code.size[symbol] != 0;
-      PutBits(uint32_t{code.bits[symbol]} << raw_bits | raw, code.size[symbol] + raw_bits);
-    }
+                 uint32_t raw_bits, BitWriter* writer) {
+    ++counts[symbol];
+    if (!kWrites) return;
+    writer->is_sound &= code.size[symbol] != 0;
+    writer->Put(uint32_t{code.bits[symbol]} << raw_bits | raw, code.size[symbol] + raw_bits);
   }
-  void PutDcSymbol(uint32_t i, uint32_t symbol, uint32_t raw, uint32_t raw_bits) {
-    PutSymbol(dc_count_[i], dc_code_[i], symbol, raw, raw_bits);
-  }
-  void PutAcSymbol(uint32_t i, uint32_t symbol, uint32_t raw, uint32_t raw_bits) {
-    PutSymbol(ac_count_[i], ac_code_[i], symbol, raw, raw_bits);
+  // In progressive scans.
+  void PutAcSymbol(uint32_t symbol, uint32_t raw, uint32_t raw_bits) {
+    PutSymbol(ac_count_[0], ac_code_[0], symbol, raw, raw_bits, &writer_);
   }
 
   // Bits of a value after its size: of negative ones the complement.
@@ -242,32 +259,34 @@ class ScanEncoder {
     return 0;
   }
 
-  void PutDc(uint32_t i, int value) {
+  void PutDc(uint32_t i, int value, BitWriter* writer) {
     const int difference = value - last_dc_[i];
     last_dc_[i] = value;
     const uint32_t size = SizeOf(static_cast<uint32_t>(difference < 0 ? -difference : difference));
-    PutDcSymbol(i, size, RawBits(difference, size), size);
+    PutSymbol(dc_count_[i], dc_code_[i], size, RawBits(difference, size), size, writer);
   }
 
-  void PutAc(uint32_t i, const int16_t* block) {
+  void PutAc(uint32_t i, const int16_t* block, BitWriter* writer) {
+    uint32_t* const counts = ac_count_[i];
+    const Code& code = ac_code_[i];
     uint32_t next = 1;
     for (uint64_t left = FindNonzero(block) >> 1 << 1; left != 0; left &= left - 1) {
       const uint32_t k = static_cast<uint32_t>(__builtin_ctzll(left));
       uint32_t run = k - next;
       next = k + 1;
-      for (; run > 15; run -= 16) PutAcSymbol(i, 0xF0, 0, 0);
+      for (; run > 15; run -= 16) PutSymbol(counts, code, 0xF0, 0, 0, writer);
       const int value = block[kJpegNaturalOrder[k]];
       const uint32_t size = SizeOf(static_cast<uint32_t>(value < 0 ? -value : value));
-      PutAcSymbol(i, run << 4 | size, RawBits(value, size), size);
+      PutSymbol(counts, code, run << 4 | size, RawBits(value, size), size, writer);
     }
-    if (next < 64) PutAcSymbol(i, 0, 0, 0);
+    if (next < 64) PutSymbol(counts, code, 0, 0, 0, writer);
   }
 
   // Ends a run of blocks without further new coefficients.
   void EndEobRun() {
     if (eob_run_ == 0) return;
     const uint32_t size = BitLength(eob_run_) - 1;
-    PutAcSymbol(0, size << 4, eob_run_ & ((1u << size) - 1), size);
+    PutAcSymbol(size << 4, eob_run_ & ((1u << size) - 1), size);
     eob_run_ = 0;
     PutCorrections(&corrections_);
   }
@@ -291,9 +310,9 @@ class ScanEncoder {
       uint32_t run = k - next;
       next = k + 1;
       EndEobRun();
-      for (; run > 15; run -= 16) PutAcSymbol(0, 0xF0, 0, 0);
+      for (; run > 15; run -= 16) PutAcSymbol(0xF0, 0, 0);
       const uint32_t size = SizeOf(static_cast<uint32_t>(magnitude));
-      PutAcSymbol(0, run << 4 | size, RawBits(value < 0 ? -magnitude : magnitude, size), size);
+      PutAcSymbol(run << 4 | size, RawBits(value < 0 ? -magnitude : magnitude, size), size);
     }
     if (next <= scan_.end && ++eob_run_ == kMaxEobRun) EndEobRun();
   }
@@ -317,7 +336,7 @@ class ScanEncoder {
       next = k + 1;
       for (; run > 15 && k <= last_new; run -= 16) {
         EndEobRun();
-        PutAcSymbol(0, 0xF0, 0, 0);
+        PutAcSymbol(0xF0, 0, 0);
         PutCorrections(&block_corrections_);
       }
       if (magnitudes[k] > 1) {
@@ -325,7 +344,7 @@ class ScanEncoder {
         continue;
       }
       EndEobRun();
-      PutAcSymbol(0, run << 4 | 1, block[kJpegNaturalOrder[k]] < 0 ? 0 : 1, 1);
+      PutAcSymbol(run << 4 | 1, block[kJpegNaturalOrder[k]] < 0 ? 0 : 1, 1);
       PutCorrections(&block_corrections_);
       run = 0;
     }
@@ -350,23 +369,20 @@ class ScanEncoder {
   bool is_sound_ = true;
   bool zero_bits_ = false;
   std::vector<uint8_t>* bytes_ = nullptr;
-  size_t end_ = 0;
-  uint64_t bits_ = 0;
-  uint32_t count_ = 0;
+  BitWriter writer_;
 };
 
-bool CountScan(const JpegFrame& frame, const JpegScan& scan, const JpegImage& image,
-               JpegPadding* padding, ScanFrequencies* frequencies) {
-  ScanEncoder<true> encoder(frame, scan);
-  encoder.CountTo(frequencies);
-  if (!WalkScan(frame, scan, &image, padding, &encoder)) return false;
+bool CountScan(const JpegStream& stream, const JpegImage& image, JpegPadding* padding,
+               ScanFrequencies* frequencies) {
+  ScanEncoder<false> encoder(stream.frame, stream.scan, frequencies);
+  if (!WalkScan(stream.frame, stream.scan, &image, padding, &encoder)) return false;
   encoder.End();
   return true;
 }
 
 bool WriteScan(const JpegStream& stream, const JpegImage& image, JpegPadding* padding,
-               bool zero_bits, std::vector<uint8_t>* file) {
-  ScanEncoder<false> encoder(stream.frame, stream.scan);
+               bool zero_bits, ScanFrequencies* frequencies, std::vector<uint8_t>* file) {
+  ScanEncoder<true> encoder(stream.frame, stream.scan, frequencies);
   encoder.WriteTo(stream.codes, zero_bits, file);
   if (!WalkScan(stream.frame, stream.scan, &image, padding, &encoder)) return false;
   encoder.End();
@@ -517,6 +533,68 @@ bool ReadPadding(ByteReader* bytes, uint32_t c, JpegPadding* padding) {
   }
 }
 
+// RestoreJpeg(), where the frequencies of scans may be `known`: then they are checked.
+bool Restore(const JpegImage& image, Bytes exif, Bytes icc, Bytes xmp, Bytes restore_data,
+             const std::vector<RestoredScan>* known, std::vector<uint8_t>* file) {
+  file->clear();
+  if (restore_data.size < 4 || restore_data.size > kMaxChunksBytes) return false;
+  ByteReader reader(restore_data.data + 4, static_cast<uint32_t>(restore_data.size - 4));
+  Skeleton skeleton;
+  if (!ReadParts(image, exif, icc, xmp, &reader, &skeleton)) return false;
+  const uint32_t flags = reader.ReadByte();
+
+  JpegStream stream;
+  JpegPadding padding;
+  const Bytes bytes = {skeleton.bytes.data(), skeleton.bytes.size()};
+  size_t copied = 0;
+  size_t scan = 0;
+  auto codes = skeleton.codes.begin();
+  JpegSegment segment;
+  for (size_t pos = 2; FindSegment(bytes, pos, &segment); pos = segment.end) {
+    if (segment.marker == kMarkerEoi) break;
+    const size_t size = segment.end - segment.data;
+    if (stream.Apply(segment, bytes.data + segment.data, size) != nullptr) return false;
+    if (segment.marker != kMarkerSos) continue;
+    if (!IsOfImage(stream.frame, image)) return false;
+    if (copied == 0) {
+      padding = JpegPadding(stream.frame);
+      for (uint32_t c = 0; c < image.components.size(); ++c) {
+        padding.SetUsual(stream.frame, image, c);
+        const bool has_own = (flags & kPaddingOfComponent << c) != 0;
+        if (has_own && !ReadPadding(&reader, c, &padding)) return false;
+      }
+    }
+    ScanFrequencies frequencies;
+    bool is_counted = known != nullptr;
+    if (is_counted) {
+      if (scan == known->size()) return false;
+      frequencies = (*known)[scan++].frequencies;
+    }
+    for (; codes != skeleton.codes.end() && codes->begin < segment.begin; ++codes) {
+      for (const uint8_t table : codes->tables) {
+        if (table >> 3 != kOptimalCode) continue;
+        if (!is_counted && !CountScan(stream, image, &padding, &frequencies)) return false;
+        is_counted = true;
+        const uint32_t is_ac = table >> 2 & 1;
+        stream.codes[is_ac][table & 3] = OptimalCode(frequencies.of[is_ac][table & 3]);
+      }
+      Append(bytes.data + copied, codes->begin - copied, file);
+      AppendCodes(codes->tables, stream.codes, file);
+      copied = codes->end;
+    }
+    Append(bytes.data + copied, segment.end - copied, file);
+    copied = segment.end;
+    ScanFrequencies written;
+    if (!WriteScan(stream, image, &padding, (flags & kZeroBits) != 0, &written, file) ||
+        (known != nullptr && !(written == frequencies))) {
+      return false;
+    }
+  }
+  Append(bytes.data + copied, bytes.size - copied, file);
+  return reader.at_end() && stream.IsComplete() &&
+         Crc32c(file->data(), file->size()) == LoadU32(restore_data.data);
+}
+
 }  // namespace
 
 void JpegRestoreBuilder::AddSegment(const JpegSegment& segment, const JpegStream& stream) {
@@ -544,7 +622,6 @@ void JpegRestoreBuilder::AddSegment(const JpegSegment& segment, const JpegStream
   }
   segments_.push_back({segment, part, scans_.size()});
   if (segment.marker != kMarkerSos) return;
-  scans_.push_back(stream.scan);
   if (stream.scan.count == 1 || !stream.scan.HasDc()) return;
   for (uint32_t i = 0; i < stream.scan.count; ++i) has_padding_[stream.scan.component[i]] = true;
 }
@@ -559,10 +636,7 @@ void JpegRestoreBuilder::TakeMetadata(JpegMetadata* metadata) {
   *metadata = std::move(metadata_);
 }
 
-std::vector<uint8_t> JpegRestoreBuilder::MakeCodesPart(const Segment& segment,
-                                                       const JpegImage& image,
-                                                       const JpegFrame& frame,
-                                                       JpegPadding* padding) {
+std::vector<uint8_t> JpegRestoreBuilder::MakeCodesPart(const Segment& segment) const {
   std::vector<uint8_t> part = {kPartCodes, 0};
   const uint8_t* data = file_.data + segment.segment.data;
   const uint8_t* end = file_.data + segment.segment.end;
@@ -578,12 +652,7 @@ std::vector<uint8_t> JpegRestoreBuilder::MakeCodesPart(const Segment& segment,
     while (kind < kOptimalCode && !(code == StandardCode(is_ac, kind))) ++kind;
     if (kind == kOptimalCode) {
       if (segment.scan == scans_.size()) return {};
-      if (counted_scan_ != segment.scan) {
-        counted_scan_ = segment.scan;
-        frequencies_ = ScanFrequencies();
-        CountScan(frame, scans_[segment.scan], image, padding, &frequencies_);
-      }
-      if (!(code == OptimalCode(frequencies_.of[is_ac][number]))) return {};
+      if (!(code == OptimalCode(scans_[segment.scan].frequencies.of[is_ac][number]))) return {};
     }
     part.push_back(static_cast<uint8_t>(number | is_ac << 2 | kind << 3));
     ++part[1];
@@ -635,11 +704,11 @@ std::vector<uint8_t> JpegRestoreBuilder::Finish(const JpegImage& image, const Jp
   for (Segment& segment : segments_) {
     if (segment.segment.marker == kMarkerSos) {
       append_bytes(segment.segment.end);
-      begin = scan_ends_[segment.scan];
+      begin = scans_[segment.scan].end;
       continue;
     }
     if (segment.segment.marker == kMarkerDht) {
-      segment.part = MakeCodesPart(segment, image, frame, padding);
+      segment.part = MakeCodesPart(segment);
     } else if (segment.segment.marker == kMarkerDqt) {
       segment.part = MakeQuantizersPart(segment.segment, image);
     }
@@ -669,58 +738,20 @@ std::vector<uint8_t> JpegRestoreBuilder::Finish(const JpegImage& image, const Jp
   return data;
 }
 
+bool JpegRestoreBuilder::Restores(const JpegImage& image, const JpegMetadata& metadata,
+                                  const std::vector<uint8_t>& restore_data) const {
+  const auto bytes = [](const std::vector<uint8_t>& data) {
+    return Bytes{data.data(), data.size()};
+  };
+  std::vector<uint8_t> restored;
+  return Restore(image, bytes(metadata.exif), bytes(metadata.icc), bytes(metadata.xmp),
+                 bytes(restore_data), &scans_, &restored) &&
+         restored.size() == file_.size && std::equal(restored.begin(), restored.end(), file_.data);
+}
+
 bool RestoreJpeg(const JpegImage& image, Bytes exif, Bytes icc, Bytes xmp, Bytes restore_data,
                  std::vector<uint8_t>* file) {
-  file->clear();
-  if (restore_data.size < 4 || restore_data.size > kMaxChunksBytes) return false;
-  ByteReader reader(restore_data.data + 4, static_cast<uint32_t>(restore_data.size - 4));
-  Skeleton skeleton;
-  if (!ReadParts(image, exif, icc, xmp, &reader, &skeleton)) return false;
-  const uint32_t flags = reader.ReadByte();
-
-  JpegStream stream;
-  JpegPadding padding;
-  const Bytes bytes = {skeleton.bytes.data(), skeleton.bytes.size()};
-  size_t copied = 0;
-  auto codes = skeleton.codes.begin();
-  JpegSegment segment;
-  for (size_t pos = 2; FindSegment(bytes, pos, &segment); pos = segment.end) {
-    if (segment.marker == kMarkerEoi) break;
-    const size_t size = segment.end - segment.data;
-    if (stream.Apply(segment, bytes.data + segment.data, size) != nullptr) return false;
-    if (segment.marker != kMarkerSos) continue;
-    if (!IsOfImage(stream.frame, image)) return false;
-    if (copied == 0) {
-      padding = JpegPadding(stream.frame);
-      for (uint32_t c = 0; c < image.components.size(); ++c) {
-        padding.SetUsual(stream.frame, image, c);
-        const bool has_own = (flags & kPaddingOfComponent << c) != 0;
-        if (has_own && !ReadPadding(&reader, c, &padding)) return false;
-      }
-    }
-    bool is_counted = false;
-    ScanFrequencies frequencies;
-    for (; codes != skeleton.codes.end() && codes->begin < segment.begin; ++codes) {
-      for (const uint8_t table : codes->tables) {
-        if (table >> 3 != kOptimalCode) continue;
-        if (!is_counted && !CountScan(stream.frame, stream.scan, image, &padding, &frequencies)) {
-          return false;
-        }
-        is_counted = true;
-        const uint32_t is_ac = table >> 2 & 1;
-        stream.codes[is_ac][table & 3] = OptimalCode(frequencies.of[is_ac][table & 3]);
-      }
-      Append(bytes.data + copied, codes->begin - copied, file);
-      AppendCodes(codes->tables, stream.codes, file);
-      copied = codes->end;
-    }
-    Append(bytes.data + copied, segment.end - copied, file);
-    copied = segment.end;
-    if (!WriteScan(stream, image, &padding, (flags & kZeroBits) != 0, file)) return false;
-  }
-  Append(bytes.data + copied, bytes.size - copied, file);
-  return reader.at_end() && stream.IsComplete() &&
-         Crc32c(file->data(), file->size()) == LoadU32(restore_data.data);
+  return Restore(image, exif, icc, xmp, restore_data, nullptr, file);
 }
 
 }  // namespace l3

@@ -2,6 +2,8 @@
 // Layer: encoder.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -13,6 +15,15 @@ namespace l3 {
 // Frequencies of the symbols of a scan, by class and number of a code.
 struct ScanFrequencies {
   JpegFrequencies of[2][4] = {};
+
+  bool operator==(const ScanFrequencies& other) const {
+    return std::equal(of[0], of[0] + 8, other.of[0]);
+  }
+};
+
+struct RestoredScan {
+  size_t end;  // of its bytes in the file
+  ScanFrequencies frequencies;
 };
 
 // Collects it while a file is read.
@@ -22,9 +33,9 @@ class JpegRestoreBuilder {
 
   // After `stream` has read the segment. EOI and what follows are no segments.
   void AddSegment(const JpegSegment& segment, const JpegStream& stream);
-  // After the blocks of a scan, whose bytes end at `end`. `has_zeros`: padding bits are zeros.
-  void EndScan(size_t end, bool has_zeros) {
-    scan_ends_.push_back(end);
+  // After the blocks of a scan. `has_zeros`: padding bits are zeros.
+  void EndScan(const RestoredScan& scan, bool has_zeros) {
+    scans_.push_back(scan);
     has_zeros_ |= has_zeros;
   }
 
@@ -32,6 +43,9 @@ class JpegRestoreBuilder {
   void TakeMetadata(JpegMetadata* metadata);
   // After TakeMetadata(). `padding`: the blocks as read; overwritten.
   std::vector<uint8_t> Finish(const JpegImage& image, const JpegFrame& frame, JpegPadding* padding);
+  // Whether RestoreJpeg() gives the same bytes.
+  bool Restores(const JpegImage& image, const JpegMetadata& metadata,
+                const std::vector<uint8_t>& restore_data) const;
 
  private:
   struct Segment {
@@ -41,16 +55,12 @@ class JpegRestoreBuilder {
   };
 
   // Empty where the bytes of the segment have to be stored.
-  std::vector<uint8_t> MakeCodesPart(const Segment& segment, const JpegImage& image,
-                                     const JpegFrame& frame, JpegPadding* padding);
+  std::vector<uint8_t> MakeCodesPart(const Segment& segment) const;
   std::vector<uint8_t> MakeQuantizersPart(const JpegSegment& segment, const JpegImage& image) const;
 
   Bytes file_;
   std::vector<Segment> segments_;
-  std::vector<JpegScan> scans_;
-  std::vector<size_t> scan_ends_;
-  ScanFrequencies frequencies_;  // of scan `counted_scan_`
-  size_t counted_scan_ = SIZE_MAX;
+  std::vector<RestoredScan> scans_;
   JpegMetadata metadata_;
   uint32_t icc_count_ = 0;
   uint32_t icc_number_ = 0;

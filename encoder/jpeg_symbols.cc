@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 
 #include "core/jpeg_tile.h"
 #include "encoder/fixed_log.h"
@@ -27,32 +28,36 @@ inline CodedSymbol CodeSymbol(const JpegSymbol& symbol) {
   return {token, symbol.number - parts.base, parts.raw_bits};
 }
 
-// The inverse of kJpegNaturalOrder.
-struct ZigzagNumbers {
-  uint8_t of[kJpegBlockSamples];
+// Of coefficients in natural order: their numbers in zigzag order. By those numbers: their places
+// in rows of ten, with zeros around.
+struct JpegPlaces {
+  int16_t zigzag[kJpegBlockSamples];
+  uint8_t padded[kJpegBlockSamples];
 };
-constexpr ZigzagNumbers MakeZigzagNumbers() {
-  ZigzagNumbers numbers{};
+constexpr JpegPlaces MakeJpegPlaces() {
+  JpegPlaces places{};
   for (uint32_t k = 0; k < kJpegBlockSamples; ++k) {
-    numbers.of[kJpegNaturalOrder[k]] = static_cast<uint8_t>(k);
+    const uint32_t natural = kJpegNaturalOrder[k];
+    places.zigzag[natural] = static_cast<int16_t>(k);
+    places.padded[k] = static_cast<uint8_t>(11 + natural / 8 * 10 + natural % 8);
   }
-  return numbers;
+  return places;
 }
-constexpr ZigzagNumbers kZigzag = MakeZigzagNumbers();
+constexpr JpegPlaces kPlaces = MakeJpegPlaces();
 
-// The highest number in zigzag order of a coefficient that is not 0; 0 if none but DC is.
-uint32_t LastOf(const int16_t* block) {
-  uint32_t last = 0;
-  for (uint32_t half = 0; half < kJpegBlockSamples; half += 4) {
-    uint64_t four;
-    std::memcpy(&four, block + half, sizeof(four));
-    if (four == 0) continue;
-    // In a row, numbers rise.
-    const uint32_t place = half + (63 - static_cast<uint32_t>(__builtin_clzll(four))) / 16;
-    last = std::max<uint32_t>(last, kZigzag.of[place]);
+// JpegLevel() of sums up to the least that gives the highest level.
+constexpr uint32_t kMostSum = 144;
+struct JpegLevels {
+  uint8_t of[kMostSum + 1];
+};
+constexpr JpegLevels MakeJpegLevels() {
+  JpegLevels levels{};
+  for (uint32_t sum = 0; sum <= kMostSum; ++sum) {
+    levels.of[sum] = static_cast<uint8_t>(JpegLevel(sum));
   }
-  return last;
+  return levels;
 }
+constexpr JpegLevels kLevels = MakeJpegLevels();
 
 // Finds the symbols of one tile.
 class SymbolFinder {
@@ -95,12 +100,15 @@ class SymbolFinder {
       for (uint32_t x = 0; x < blocks_[c].width; ++x) {
         const int16_t* block = Block(c, x, y);
         int16_t over = 0;  // negative if one is
+        int16_t last = 0;
         for (uint32_t i = 0; i < kJpegBlockSamples; ++i) {
+          const int16_t number = block[i] != 0 ? kPlaces.zigzag[i] : int16_t{0};
+          last = number > last ? number : last;
           over = static_cast<int16_t>(over | (block[i] > limits[i] ? -1 : 0) |
                                       (block[i] < -limits[i] ? -1 : 0));
         }
         if (over != 0) return false;
-        last_[c][y * blocks_[c].width + x] = static_cast<uint8_t>(LastOf(block));
+        last_[c][y * blocks_[c].width + x] = static_cast<uint8_t>(last);
       }
     }
     return true;
@@ -228,14 +236,11 @@ class SymbolFinder {
     // Magnitudes with zeros around, 10 in a row.
     uint16_t padded[11 * 10 + 2] = {};
     for (uint32_t k = last; k > 0; --k) {
-      const uint32_t natural = kJpegNaturalOrder[k];
-      uint16_t* at = padded + 11 + natural / 8 * 10 + natural % 8;
-      const int32_t value = block[natural];
+      uint16_t* at = padded + kPlaces.padded[k];
+      const int32_t value = block[kJpegNaturalOrder[k]];
       const uint32_t magnitude = static_cast<uint32_t>(std::abs(value));
-      const uint32_t level =
-          k == last
-              ? kJpegLevels - 1
-              : JpegLevel(2u * (at[1] + at[10]) + at[11] + at[2] + at[20] + at[9] + *(at - 9));
+      const uint32_t sum = 2u * (at[1] + at[10]) + at[11] + at[2] + at[20] + at[9] + *(at - 9);
+      const uint32_t level = k == last ? kJpegLevels - 1 : kLevels.of[std::min(sum, kMostSum)];
       *at = static_cast<uint16_t>(magnitude);
       out_.symbols[place[k] + lane] = {
           static_cast<uint16_t>(magnitude - (k == last ? 1 : 0)),
@@ -269,35 +274,32 @@ bool FindJpegSymbols(const ImageInfo& info, const JpegInfo& jpeg,
   return true;
 }
 
-void AppendJpegPayload(const JpegTileSymbols& tile, const JpegModel& model,
-                       std::vector<uint8_t>* out) {
-  struct Slots {
-    uint64_t inverse;  // of the frequency, times 2^32
-    uint32_t frequency;
-    uint32_t begin;
-  };
-  Slots slots[kMaxRansTables][kRansTokens];
+JpegPayloadWriter::JpegPayloadWriter(const JpegModel& model) {
   for (uint32_t t = 0; t < model.table_count; ++t) {
     uint32_t sum = 0;
     for (uint32_t token = 0; token < kRansTokens; ++token) {
       const uint32_t frequency = model.frequency[t][token];
-      slots[t][token] = {frequency == 0 ? 0 : (uint64_t{1} << 32) / frequency, frequency, sum};
+      slots_[t][token] = {frequency == 0 ? 0 : (uint64_t{1} << 32) / frequency, frequency, sum};
       sum += frequency;
     }
   }
-  uint8_t table_of[kJpegContexts];
-  std::memcpy(table_of, model.ac, sizeof(model.ac));
-  std::memcpy(table_of + kJpegFirstLastContext, model.last, sizeof(model.last));
-  std::memcpy(table_of + kJpegFirstDcContext, model.dc, sizeof(model.dc));
+  std::memcpy(table_of_, model.ac, sizeof(model.ac));
+  std::memcpy(table_of_ + kJpegFirstLastContext, model.last, sizeof(model.last));
+  std::memcpy(table_of_ + kJpegFirstDcContext, model.dc, sizeof(model.dc));
+}
 
-  // Decoders undo the last number first.
+void JpegPayloadWriter::Append(const JpegTileSymbols& tile, std::vector<uint8_t>* out) const {
+  // Decoders undo the last number first. Each takes up to two words.
   uint32_t state[kRansLanes];
   std::fill_n(state, kRansLanes, kRansStateBegin);
-  std::vector<uint16_t> words;
-  const auto take_words = [&](uint32_t* s, uint64_t limit) {
-    if (*s < limit) return;
-    words.push_back(static_cast<uint16_t>(*s));
-    *s >>= 16;
+  const size_t most_words = 2 * tile.symbols.size();
+  const std::unique_ptr<uint16_t[]> words(new uint16_t[most_words + 1]);
+  uint16_t* next_word = words.get() + most_words;  // a word that is not taken lies here
+  const auto take_words = [&next_word](uint32_t s, uint64_t limit) {
+    *next_word = static_cast<uint16_t>(s);
+    const uint32_t is_taken = s >= limit ? 1 : 0;
+    next_word -= is_taken;
+    return s >> (16 * is_taken);
   };
   const JpegSymbol* next = tile.symbols.data() + tile.symbols.size();
   for (size_t step = tile.steps.size(); step-- > 0;) {
@@ -307,24 +309,23 @@ void AppendJpegPayload(const JpegTileSymbols& tile, const JpegModel& model,
     for (uint32_t lane = lanes; lane-- > 0;) {
       coded[lane] = CodeSymbol(next[lane]);
       if (coded[lane].raw_bits == 0) continue;
-      uint32_t& s = state[lane];
-      take_words(&s, uint64_t{1} << (32 - coded[lane].raw_bits));
-      s = s << coded[lane].raw_bits | coded[lane].raw;
+      const uint32_t s = take_words(state[lane], uint64_t{1} << (32 - coded[lane].raw_bits));
+      state[lane] = s << coded[lane].raw_bits | coded[lane].raw;
     }
     for (uint32_t lane = lanes; lane-- > 0;) {
-      const Slots& of = slots[table_of[next[lane].context]][coded[lane].token];
-      uint32_t& s = state[lane];
-      take_words(&s, uint64_t{of.frequency} << (32 - kRansScaleBits));
+      const Slots& of = slots_[table_of_[next[lane].context]][coded[lane].token];
+      const uint32_t s = take_words(state[lane], uint64_t{of.frequency} << (32 - kRansScaleBits));
       // s / frequency, or 1 less
       uint32_t quotient = static_cast<uint32_t>(s * of.inverse >> 32);
       uint32_t rest = s - quotient * of.frequency;
-      if (rest >= of.frequency) {
-        ++quotient;
-        rest -= of.frequency;
-      }
-      s = (quotient << kRansScaleBits) + rest + of.begin;
+      const uint32_t is_less = rest >= of.frequency ? 1 : 0;
+      quotient += is_less;
+      rest -= is_less * of.frequency;
+      state[lane] = (quotient << kRansScaleBits) + rest + of.begin;
     }
   }
+  ++next_word;
+  const size_t word_count = static_cast<size_t>(words.get() + most_words + 1 - next_word);
 
   const uint8_t header[kTileHeaderBytes] = {0, 0, 0, 0, kJpegTileCoding};
   out->insert(out->end(), header, header + kTileHeaderBytes);
@@ -335,21 +336,29 @@ void AppendJpegPayload(const JpegTileSymbols& tile, const JpegModel& model,
     out->push_back(static_cast<uint8_t>(tile.predictors[i] | high << 4));
   }
   uint32_t sign_count = 0;
-  uint32_t bits = 0;
+  uint64_t bits = 0;
+  uint32_t have = 0;
+  const size_t signs_at = out->size();
   for (const JpegSymbol& symbol : tile.symbols) {
-    bits |= static_cast<uint32_t>(symbol.is_negative) << (sign_count & 7);
-    sign_count += symbol.has_sign;
-    if (symbol.has_sign == 0 || (sign_count & 7) != 0) continue;
-    out->push_back(static_cast<uint8_t>(bits));
-    bits = 0;
+    bits |= uint64_t{symbol.is_negative} << have;
+    have += symbol.has_sign;
+    if (have < 32) continue;
+    sign_count += 32;
+    out->resize(out->size() + 4);
+    StoreU32(out->data() + out->size() - 4, static_cast<uint32_t>(bits));
+    bits >>= 32;
+    have -= 32;
   }
-  if ((sign_count & 7) != 0) out->push_back(static_cast<uint8_t>(bits));
+  sign_count += have;
+  for (; out->size() < signs_at + (sign_count + 7) / 8; bits >>= 8) {
+    out->push_back(static_cast<uint8_t>(bits));
+  }
   StoreU32(out->data() + count_at, sign_count);
   const size_t states_at = out->size();
-  out->resize(states_at + 4 * tile.lane_count + 2 * words.size());
+  out->resize(states_at + 4 * tile.lane_count + 2 * word_count);
   uint8_t* p = out->data() + states_at;
   for (uint32_t lane = 0; lane < tile.lane_count; ++lane, p += 4) StoreU32(p, state[lane]);
-  for (size_t i = words.size(); i-- > 0; p += 2) StoreU16(p, words[i]);
+  for (size_t i = 0; i < word_count; ++i) StoreU16(p + 2 * i, next_word[i]);
 }
 
 }  // namespace l3

@@ -44,9 +44,23 @@ bool FindJpegSymbols(const ImageInfo& info, const JpegInfo& jpeg,
                      const JpegBlocks<const int16_t>& image, uint32_t tile,
                      JpegTileSymbols* symbols, JpegCounts* counts);
 
-// Appends a payload, but for its check and its alignment. The model has a frequency for each token
-// of the tile.
-void AppendJpegPayload(const JpegTileSymbols& symbols, const JpegModel& model,
-                       std::vector<uint8_t>* out);
+// Writes the tiles of an image by a model.
+class JpegPayloadWriter {
+ public:
+  explicit JpegPayloadWriter(const JpegModel& model);
+
+  // Appends a payload, but for its check and its alignment. The model has a frequency for each
+  // token of the tile.
+  void Append(const JpegTileSymbols& symbols, std::vector<uint8_t>* out) const;
+
+ private:
+  struct Slots {
+    uint64_t inverse;  // of the frequency, times 2^32
+    uint32_t frequency;
+    uint32_t begin;
+  };
+  Slots slots_[kMaxRansTables][kRansTokens] = {};
+  uint8_t table_of_[kJpegContexts];
+};
 
 }  // namespace l3

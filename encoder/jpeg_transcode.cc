@@ -1,10 +1,7 @@
 #include "encoder/jpeg_transcode.h"
 
 #include <algorithm>
-#include <memory>
 
-#include "base/parallel.h"
-#include "core/jpeg_tile.h"
 #include "encoder/jpeg_encoder.h"
 #include "encoder/jpeg_file.h"
 
@@ -15,13 +12,11 @@ Bytes ToBytes(const std::vector<uint8_t>& bytes) { return {bytes.data(), bytes.s
 Bytes ToBytes(const ChunkView& chunk) { return {chunk.data, chunk.size}; }
 
 // Decodes the coefficients of all tiles, with the quantizers.
-Status DecodeImage(const ImageView& view, unsigned threads, JpegImage* image) {
+Status DecodeImage(const ImageView& view, unsigned threads, DecodeJpegFunction* decode,
+                   JpegImage* image) {
   JpegInfo jpeg;
-  const auto tables = std::make_unique<JpegTables>();
-  JpegModel model;
   if (view.jpeg.data == nullptr) return Status::kUnsupportedFeature;
-  if (!ReadJpegChunk(view, &jpeg, &model)) return Status::kCorruptHeader;
-  BuildJpegTables(model, tables.get());
+  if (!ReadJpegChunk(view, &jpeg, nullptr)) return Status::kCorruptHeader;
   image->width_px = jpeg.width_px;
   image->height_px = jpeg.height_px;
   image->color = jpeg.color;
@@ -33,28 +28,12 @@ Status DecodeImage(const ImageView& view, unsigned threads, JpegImage* image) {
     std::copy_n(jpeg.quantizers[c], kJpegBlockSamples, component.quantizer);
   }
   AllocateCoefficients(image);
-  std::vector<Status> statuses(view.info.tile_count(), Status::kOk);
-  ParallelFor(statuses.size(), threads, [&](uint64_t i) {
-    const uint32_t tile = static_cast<uint32_t>(i);
-    uint64_t begin;
-    uint32_t bytes;
-    if (!view.FindPayload(tile, &begin, &bytes)) {
-      statuses[i] = Status::kCorruptHeader;
-      return;
-    }
-    JpegBlocks<int16_t> blocks{};
-    for (uint32_t c = 0; c < jpeg.components; ++c) {
-      JpegComponent& component = image->components[c];
-      const JpegBlockRect rect = JpegBlocksOfTile(view.info, jpeg, tile, c);
-      blocks.data[c] = component.Block(rect.x, rect.y);
-      blocks.row_blocks[c] = component.stride_blocks;
-    }
-    statuses[i] =
-        DecodeJpegTile(view.info, jpeg, *tables, tile, view.payloads + begin, bytes, blocks);
-  });
-  const auto bad = std::find_if(statuses.begin(), statuses.end(),
-                                [](Status status) { return status != Status::kOk; });
-  return bad == statuses.end() ? Status::kOk : *bad;
+  JpegBlocks<int16_t> blocks{};
+  for (uint32_t c = 0; c < jpeg.components; ++c) {
+    blocks.data[c] = image->components[c].coefficients.data();
+    blocks.row_blocks[c] = image->components[c].stride_blocks;
+  }
+  return decode(view, threads, blocks);
 }
 
 bool AreEqual(const JpegImage& a, const JpegImage& b) {
@@ -70,8 +49,8 @@ bool AreEqual(const JpegImage& a, const JpegImage& b) {
 
 }  // namespace
 
-Status TranscodeJpeg(Bytes jpeg, EncodeOptions options, const AllocateFile& allocate,
-                     const char** reason, bool* is_restored) {
+Status TranscodeJpeg(Bytes jpeg, EncodeOptions options, DecodeJpegFunction* decode,
+                     const AllocateFile& allocate, const char** reason, bool* is_restored) {
   JpegFile file;
   *reason = ReadJpeg(jpeg, true, &file);
   if (*reason != nullptr) return Status::kInvalidArgument;
@@ -94,7 +73,7 @@ Status TranscodeJpeg(Bytes jpeg, EncodeOptions options, const AllocateFile& allo
   ImageView view;
   JpegImage decoded;
   Status check = ParseImage(encoded.data(), encoded.size(), &view);
-  if (check == Status::kOk) check = DecodeImage(view, options.threads, &decoded);
+  if (check == Status::kOk) check = DecodeImage(view, options.threads, decode, &decoded);
   if (check != Status::kOk || !AreEqual(decoded, file.image)) {
     *reason = "its result decodes to other coefficients";
     return Status::kCorruptTile;
@@ -105,11 +84,12 @@ Status TranscodeJpeg(Bytes jpeg, EncodeOptions options, const AllocateFile& allo
   return Status::kOk;
 }
 
-Status RestoreJpegFile(const ImageView& view, unsigned threads, std::vector<uint8_t>* jpeg) {
+Status RestoreJpegFile(const ImageView& view, unsigned threads, DecodeJpegFunction* decode,
+                       std::vector<uint8_t>* jpeg) {
   const ChunkView restore_data = FindChunk(view, kChunkJpegRest);
   if (restore_data.data == nullptr) return Status::kUnsupportedFeature;
   JpegImage image;
-  const Status status = DecodeImage(view, threads, &image);
+  const Status status = DecodeImage(view, threads, decode, &image);
   if (status != Status::kOk) return status;
   const bool is_restored =
       RestoreJpeg(image, ToBytes(FindChunk(view, kChunkExif)), ToBytes(FindChunk(view, kChunkIcc)),

@@ -132,7 +132,7 @@ L3_HOST_DEVICE inline uint32_t JpegDcContext(bool is_first_row, uint32_t activit
 }
 
 // The level of a coefficient by the sum of the magnitudes around it.
-L3_HOST_DEVICE inline uint32_t JpegLevel(uint32_t sum) {
+L3_HOST_DEVICE constexpr uint32_t JpegLevel(uint32_t sum) {
   constexpr uint8_t kLow[16] = {0, 1, 2, 3, 4, 5, 6, 6, 7, 7, 8, 8, 8, 9, 9, 9};
   constexpr uint8_t kHigh[10] = {0, 10, 11, 12, 12, 13, 13, 13, 13, 14};
   return sum < 16 ? kLow[sum] : kHigh[sum / 16 < 9 ? sum / 16 : 9];

@@ -15,6 +15,7 @@
 
 #include "base/parallel.h"
 #include "cpu/cpu_batch.h"
+#include "cpu/jpeg_coefficients.h"
 #include "encoder/encoder.h"
 #include "encoder/jpeg_transcode.h"
 #include "format/channel_groups.h"
@@ -186,7 +187,8 @@ py::tuple EncodeJpegFile(const py::bytes& jpeg, unsigned threads,
   {
     const SignalScope signals;
     const WithoutGil released;
-    status = TranscodeJpeg(bytes, options, AllocateTo(&encoded), &reason, &is_restored);
+    status = TranscodeJpeg(bytes, options, DecodeJpegCoefficients, AllocateTo(&encoded), &reason,
+                           &is_restored);
   }
   if (reason != nullptr) return py::make_tuple(py::none(), reason);
   Require(status);
@@ -203,7 +205,7 @@ py::object RestoreJpegBytes(const py::buffer& data, unsigned threads) {
   {
     const SignalScope signals;
     const WithoutGil released;
-    status = RestoreJpegFile(view, threads, &jpeg);
+    status = RestoreJpegFile(view, threads, DecodeJpegCoefficients, &jpeg);
   }
   if (status == Status::kUnsupportedFeature) return py::none();
   Require(status, "the JPEG file cannot be restored: ");

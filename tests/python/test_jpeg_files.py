@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -138,3 +139,62 @@ def test_refused_files_become_pixels_while_the_set_shrinks(
         assert (target / ("odd.l3" if share else "odd.jpg")).exists()
         assert main(["convert", str(source), str(target), "--coding", "jpeg"]) == 0
         assert "nothing to do" in capsys.readouterr().out
+
+
+def picture_only() -> bytes:
+    """A file whose bits before markers are ones and zeros: only its picture can be kept."""
+    data = jpeg(restart_marker_blocks=4)
+    for place in range(data.index(b"\xff\xda"), len(data) - 1):
+        if data[place] == 0xFF and 0xD0 <= data[place + 1] <= 0xD7 and data[place - 1] != 0:
+            changed = data[: place - 1] + bytes([data[place - 1] & 0xFE]) + data[place:]
+            if np.array_equal(pixels(changed), pixels(data)):  # the bit was no value's
+                return changed
+    raise AssertionError("each marker follows a whole byte")
+
+
+def test_picture_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = picture_only()
+    encoded = l3dali.transcode(data, coding="jpeg")
+    info = l3dali.info(encoded)
+    assert info.codings is not None
+    assert info.codings["jpeg"] == info.tile_count
+    assert not info.restores_jpeg
+    assert np.array_equal(l3dali.decode(encoded), pixels(data))
+    with pytest.raises(ValueError, match="holds pixels alone"):
+        l3dali.restore_jpeg(encoded)
+
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source/a.jpg").write_bytes(data)
+    (tmp_path / "source/b.jpg").write_bytes(jpeg())
+    l3, back = tmp_path / "l3", tmp_path / "back"
+    assert main(["convert", str(tmp_path / "source"), str(l3), "--coding", "jpeg"]) == 0
+    text = capsys.readouterr()
+    assert "JPEG files of which only the picture comes back: 1 image" in text.out + text.err
+    assert main(["info", str(l3 / "a.l3")]) == 0
+    assert "only the picture comes back" in capsys.readouterr().out
+    assert main(["convert", str(l3), str(back), "--to", "source"]) == 0
+    assert (back / "b.jpg").read_bytes() == jpeg()
+    assert np.array_equal(pixels((back / "a.png").read_bytes()), pixels(data))
+
+
+def test_sets_of_1_0_0_are_not_converted_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "l3"
+    source.mkdir()
+    (source / "0.jpg").write_bytes(jpeg())
+    Image.fromarray(pixels(jpeg())).save(source / "1.png")
+    run = ["convert", str(source), str(target), "--grow"]
+    assert main(run) == 0
+    manifest = next(path for path in target.iterdir() if path.suffix != ".l3")
+    rows = [json.loads(line) for line in manifest.read_text().splitlines()]
+    for row in rows:  # As 1.0.0 wrote it.
+        row["version"] = "1.0.0"
+        options = "effort=5 labels= on-error=keep max-pixels=268435456"
+        assert row["options"] == f"to=l3 coding=rans {options}"
+    manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    before = {path.name: path.stat().st_mtime_ns for path in target.glob("*.l3")}
+    capsys.readouterr()
+    assert main(run) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert before == {path.name: path.stat().st_mtime_ns for path in target.glob("*.l3")}
