@@ -30,14 +30,14 @@ class CpuBackend {
 
   // Validates a file. Nothing is cached.
   static Status Read(const std::string&, const uint8_t* file, size_t size, ImageView* view,
-                     const CachedImage** cached) {
+                     const DeviceImage** cached) {
     *cached = nullptr;
     return ParseImage(file, size, view);
   }
 
   // The same of a handle.
   static Status Read(const std::string&, const FileHandle& handle, ImageView* view,
-                     const CachedImage** cached) {
+                     const DeviceImage** cached) {
     *cached = nullptr;
     return ParseHandle(handle, view);
   }

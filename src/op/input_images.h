@@ -16,17 +16,16 @@
 #include "op/failures.h"
 #include "op/remote_file.h"
 #include "output/orientation.h"
+#include "output/window_job.h"
 
 namespace l3 {
-
-struct CachedImage;
 
 struct InputImage {
   Status status;
   ImageView view;  // as far as ParseImage came; consistent if status is kOk
   std::unique_ptr<PayloadSource> source;  // of a handle; else null
   uint64_t file_bytes;
-  const CachedImage* cached;
+  const DeviceImage* cached;
   ImageInfo info;  // the file's, or what stands in for it
   Orientation orientation;
 };

@@ -109,7 +109,7 @@ class MixedBackend {
 
   // Validates a file, or finds it in the cache.
   Status Read(const std::string& source, const uint8_t* file, size_t size, ImageView* view,
-              const CachedImage** cached) {
+              const DeviceImage** cached) {
     *cached = nullptr;
     if (cache_ != nullptr && !source.empty()) {
       // A reader that skips a file gives no byte of it, or one.
@@ -128,7 +128,7 @@ class MixedBackend {
 
   // The same of a handle. Of a file that is in the cache nothing is read.
   Status Read(const std::string& source, const FileHandle& handle, ImageView* view,
-              const CachedImage** cached) {
+              const DeviceImage** cached) {
     const bool looks = cache_ != nullptr && !source.empty();
     *cached = looks ? cache_->Find(source, handle.head, handle.head_bytes, handle.bytes) : nullptr;
     if (*cached == nullptr) return ParseHandle(handle, view);
@@ -272,10 +272,10 @@ class MixedBackend {
   }
 
   void ForEach(size_t, const std::function<void(size_t)>&) {}
-  Status Read(const std::string&, const uint8_t*, size_t, ImageView*, const CachedImage**) {
+  Status Read(const std::string&, const uint8_t*, size_t, ImageView*, const DeviceImage**) {
     return Status::kUnsupportedFeature;
   }
-  Status Read(const std::string&, const FileHandle&, ImageView*, const CachedImage**) {
+  Status Read(const std::string&, const FileHandle&, ImageView*, const DeviceImage**) {
     return Status::kUnsupportedFeature;
   }
   static std::vector<DecodeResult> Decode(dali::Workspace&, const std::vector<int>&,

@@ -12,9 +12,15 @@
 
 namespace l3 {
 
-struct CachedImage;  // of src/cuda/engine
 class PayloadSource;
 struct TensorPlan;
+
+// An image whose payloads are in device memory.
+struct DeviceImage {
+  ImageView view;               // its payloads are null
+  std::vector<bool> is_rans;    // of each tile, as IsRansTile() says
+  const uint8_t* payloads_dev;  // 16-byte aligned, readable kPayloadPaddingBytes past their end
+};
 
 // Channels of an output that are decoded together: those that it has of a group of the image's.
 struct GroupOutput {
@@ -53,9 +59,8 @@ struct WindowJob {
   const std::vector<GroupOutput>* groups;  // one or more
   const OutputPlan* plans;
   size_t plan_count;
-  // For GPUs only. Not null: the payloads are there, in device memory, and `view` is the cached
-  // one.
-  const CachedImage* cached = nullptr;
+  // For GPUs only. Not null: the payloads are there, and `view` is this one.
+  const DeviceImage* cached = nullptr;
   // Not null: the cache shall keep the image, of one group, under this name; all payloads go up.
   const std::string* cache_key = nullptr;
   // Not null: the view has no payloads. They are read from this source (needed_payloads.h).

@@ -14,7 +14,7 @@ namespace l3 {
 struct WindowedImage {
   ImageView view;
   std::vector<OutputPlan> plans;  // of each window
-  const CachedImage* cached = nullptr;
+  const DeviceImage* cached = nullptr;
   const std::string* cache_key = nullptr;
   bool is_pinned = false;
   PayloadSource* source = nullptr;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <deque>
 #include <exception>
 #include <new>
 #include <utility>
@@ -206,6 +205,18 @@ void BatchDecoder::ReadFiles(Slot* slot, const ForEach& for_each) {
 
 void BatchDecoder::Launch(const std::vector<WindowJob>& jobs, CUstream_st* stream,
                           const ForEach& for_each) {
+  first_results_.clear();
+  size_t windows = 0;
+  for (const WindowJob& job : jobs) {
+    first_results_.push_back(windows);
+    windows += job.plan_count;
+  }
+  Launch(jobs, first_results_, stream, for_each);
+}
+
+void BatchDecoder::Launch(const std::vector<WindowJob>& jobs,
+                          const std::vector<size_t>& first_results, CUstream_st* stream,
+                          const ForEach& for_each) {
   Slot& slot = slots_[launched_ % slots_.size()];
   if (launched_ - waited_ == slots_.size()) ++waited_;
   uploaded_bytes_ = 0;
@@ -214,13 +225,13 @@ void BatchDecoder::Launch(const std::vector<WindowJob>& jobs, CUstream_st* strea
   layout_.Plan(jobs_, limits_, for_each, upload_);
   slot.uploaded->Synchronize();
   MakeRoom(&slot);
-  slot.window_of.clear();
-  slot.window_count = 0;
-  for (const WindowJob& job : jobs) {
-    for (size_t g = job.group_begin; g < job.end_of_groups(); ++g) {
-      for (size_t w = 0; w < job.plan_count; ++w) slot.window_of.push_back(slot.window_count + w);
+  slot.result_of.clear();
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    for (size_t g = jobs[i].group_begin; g < jobs[i].end_of_groups(); ++g) {
+      for (size_t w = 0; w < jobs[i].plan_count; ++w) {
+        slot.result_of.push_back(first_results[i] + w);
+      }
     }
-    slot.window_count += job.plan_count;
   }
   slot.done->MakeWait(upload_stream_.get());
   const bool any_cached = std::any_of(jobs.begin(), jobs.end(),
@@ -273,46 +284,42 @@ void BatchDecoder::FillCache(const Slot& slot, const ForEach& for_each) {
 
 const std::vector<DecodeResult>& BatchDecoder::Wait() {
   if (waited_ == launched_) return results_;
+  const std::vector<size_t>& result_of = slots_[waited_ % slots_.size()].result_of;
+  const size_t count = result_of.empty() ? 0 : result_of.back() + 1;
+  results_.assign(count, DecodeResult{Status::kOk, 0});
+  WaitFor(&results_);
+  return results_;
+}
+
+void BatchDecoder::WaitFor(std::vector<DecodeResult>* results) {
   const Slot& slot = slots_[waited_ % slots_.size()];
   slot.done->Synchronize();
   ++waited_;
-  results_.assign(slot.window_count, DecodeResult{Status::kOk, 0});
-  for (size_t i = 0; i < slot.window_of.size(); ++i) {
+  for (size_t i = 0; i < slot.result_of.size(); ++i) {
     uint64_t result;
     std::memcpy(&result, slot.pinned_results.data() + i * sizeof(result), sizeof(result));
-    results_[slot.window_of[i]] = FirstBad(results_[slot.window_of[i]], UnpackResult(result));
+    DecodeResult& window = (*results)[slot.result_of[i]];
+    window = FirstBad(window, UnpackResult(result));
   }
-  return results_;
 }
 
 std::vector<DecodeResult> BatchDecoder::Decode(const std::vector<WindowJob>& jobs,
                                                CUstream_st* stream, const ForEach& for_each) {
   std::vector<DecodeResult> results;
-  // Jobs of a launch, and the first result of each. Two launches are in flight.
-  struct Part {
-    std::vector<WindowJob> jobs;
-    std::vector<size_t> first_results;
-  };
-  std::deque<Part> parts(1);
-  size_t windows = 0;       // of all groups of the last one
+  // Of the next launch. Two launches are in flight.
+  std::vector<WindowJob> part;
+  std::vector<size_t> first_results;
+  size_t windows = 0;       // of all groups
   uint64_t read_bytes = 0;  // about
-  const auto wait = [&] {
-    auto result = Wait().begin();
-    for (size_t i = 0; i < parts[0].jobs.size(); ++i) {
-      for (size_t w = 0; w < parts[0].jobs[i].plan_count; ++w, ++result) {
-        DecodeResult& all = results[parts[0].first_results[i] + w];
-        all = FirstBad(all, *result);
-      }
-    }
-    parts.pop_front();
-  };
   const auto launch = [&] {
-    Launch(parts.back().jobs, stream, for_each);
-    if (parts.size() == slots_.size()) wait();
-    parts.emplace_back();
+    Launch(part, first_results, stream, for_each);
+    if (launched_ - waited_ == slots_.size()) WaitFor(&results);
+    part.clear();
+    first_results.clear();
     windows = 0;
     read_bytes = 0;
   };
+  waited_ = launched_;
   try {
     for (WindowJob job : jobs) {
       const size_t first = results.size();
@@ -327,16 +334,16 @@ std::vector<DecodeResult> BatchDecoder::Decode(const std::vector<WindowJob>& job
             std::min(groups, job.group_begin + std::max<size_t>(1, room / job.plan_count));
         windows += (job.group_end - job.group_begin) * job.plan_count;
         read_bytes += BytesToRead(job);
-        parts.back().jobs.push_back(job);
-        parts.back().first_results.push_back(first);
+        part.push_back(job);
+        first_results.push_back(first);
       }
     }
     if (windows != 0) launch();
   } catch (...) {
-    while (waited_ != launched_) Wait();  // they write the caller's memory
+    while (waited_ != launched_) WaitFor(&results);  // they write the caller's memory
     throw;
   }
-  while (parts.size() > 1) wait();
+  while (waited_ != launched_) WaitFor(&results);
   return results;
 }
 

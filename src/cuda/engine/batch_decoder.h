@@ -87,9 +87,7 @@ class BatchDecoder {
     Buffer pinned_results;
     std::unique_ptr<GpuEvent> uploaded;  // from `pinned`, all that was queued
     std::unique_ptr<GpuEvent> done;      // with `device`
-    // The window of a job that each window of an image is, and how many jobs have.
-    std::vector<size_t> window_of;
-    size_t window_count = 0;
+    std::vector<size_t> result_of;  // the number of the caller's result, for each window
   };
 
   using Allocate = std::shared_ptr<void> (GpuDevice::*)(size_t bytes);
@@ -98,6 +96,10 @@ class BatchDecoder {
   void ReadFiles(Slot* slot, const ForEach& for_each);
   void LaunchParts(const Slot& slot, CUstream_st* stream, const ForEach& for_each);
   void JoinStreams(CUstream_st* stream);
+  // The windows of each job have the results from `first_results` on.
+  void Launch(const std::vector<WindowJob>& jobs, const std::vector<size_t>& first_results,
+              CUstream_st* stream, const ForEach& for_each);
+  void WaitFor(std::vector<DecodeResult>* results);
   void Upload(const Slot& slot, size_t part, const ForEach& for_each);
   void StageAndUpload(const Slot& slot, size_t piece_begin, size_t piece_end,
                       const ForEach& for_each);
@@ -117,6 +119,7 @@ class BatchDecoder {
   uint64_t launched_ = 0;  // batches
   uint64_t waited_ = 0;
   std::vector<WindowJob> jobs_;  // of the batch that is launched
+  std::vector<size_t> first_results_;  // of each, for Launch()
   std::vector<NeededPayloads> needed_;  // of each
   std::vector<PayloadRead> reads_;
   BatchLayout layout_;

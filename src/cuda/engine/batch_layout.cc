@@ -105,7 +105,7 @@ void BatchLayout::WriteWindow(size_t i, size_t w, uint8_t* staging, uint8_t* dev
                        view.color_count};
     }
   }
-  const CachedImage* cached = image.job->cached;
+  const DeviceImage* cached = image.job->cached;
   window.payloads = cached != nullptr ? cached->payloads_dev : device + uploads_.payloads_offset(i);
   if (tasks_.store() == StoreKind::kPlans) {
     const OutputPlan sorted = SortChannels(plan);

@@ -17,6 +17,7 @@
 
 #include "cuda/engine/gpu_device.h"
 #include "format/image_view.h"
+#include "output/window_job.h"
 
 namespace l3 {
 
@@ -45,13 +46,10 @@ struct CacheStatistics {
   uint64_t memory_bytes;   // taken from the device
 };
 
-// An image whose payloads are in device memory.
-struct CachedImage {
-  std::vector<uint8_t> start;   // of the file: header, chunks, index, and the rest of their page
-  uint64_t file_bytes;          // of the whole file
-  ImageView view;               // points into `start`; its payloads are null
-  std::vector<bool> is_rans;    // of each tile, as IsRansTile() says
-  const uint8_t* payloads_dev;  // 16-byte aligned, readable kPayloadPaddingBytes past their end
+// Its view points into `start`.
+struct CachedImage : DeviceImage {
+  std::vector<uint8_t> start;  // of the file: header, chunks, index, and the rest of their page
+  uint64_t file_bytes;         // of the whole file
 };
 
 // Images are known by the name of their source, as the reader gives it. An entry is served

@@ -129,7 +129,7 @@ void TileTasks::ForEachTile(size_t i, const Function& function) const {
 // change later: kernels validate what they find then.
 void TileTasks::FindKinds(size_t i) {
   const BatchImage& image = (*images_)[i];
-  const CachedImage* const cached = image.job->cached;
+  const DeviceImage* const cached = image.job->cached;
   uint64_t rans = 0;
   uint64_t packed = 0;
   for (size_t w = image.window_begin; w < image.window_end; ++w) {
