@@ -91,9 +91,9 @@ def require_engine(request: pytest.FixtureRequest) -> None:
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets `l3 convert` work without children, which would not see what a test has patched."""
-    from l3dali.datasets.convert import reader
+    from l3dali.datasets.convert import containers
 
-    monkeypatch.setattr(reader, "_IN_PROCESS", re.compile(""))
+    monkeypatch.setattr(containers, "_IN_PROCESS", re.compile(""))
 
 
 @pytest.fixture

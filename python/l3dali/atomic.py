@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import secrets
-from pathlib import Path
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 
 def is_special(path: Path) -> bool:
@@ -17,17 +21,36 @@ def is_special(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def write_atomically(
-    path: Path, data: bytes, *, like: Path | None = None, replace: bool = True
-) -> None:
-    """Writes a file under a temporary name beside `path`, then renames it.
+@contextmanager
+def published(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """A file to write, which takes the place of `path` when the block ends, and not if it raises.
 
-    It gets the permissions and times of the file `like`, or else the permissions of the file that
-    it replaces. Data is written into special files.
+    `mode` is that of the file, before the umask. Errors of the file name `path`.
+    """
+    temporary = f"{path.parent}/.l3-{secrets.token_hex(8)}.tmp"
+    file: BinaryIO | None = None
+    is_written = False
+    try:
+        file = os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb")
+        yield file
+        is_written = True
+        file.close()
+        os.replace(temporary, path)  # noqa: PTH105
+    except BaseException as error:
+        if file is not None:
+            with suppress(OSError):
+                file.close()
+        with suppress(OSError):
+            os.unlink(temporary)  # noqa: PTH108
+        if isinstance(error, OSError) and (file is None or is_written):
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+        raise
 
-    Raises:
-        FileExistsError: `path` exists, and is not to be replaced.
-        OSError: it cannot be written.
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Writes a file as `published`, with the mode of the one that it replaces.
+
+    Data is written into special files.
     """
     if is_special(path):
         with path.open("wb") as file:
@@ -35,22 +58,12 @@ def write_atomically(
         return
     if not path.name:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-    temporary = path.with_name(f".l3-{secrets.token_hex(8)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            if like is not None or (path.exists() and not path.is_symlink()):
-                status = (like or path).stat()
-                with contextlib.suppress(OSError):  # Some disks have no permissions.
-                    temporary.chmod(status.st_mode & 0o777)  # not set-user-ID: another may own it
+    with published(path) as file:
+        try:
+            if path.exists() and not path.is_symlink():
+                with suppress(OSError):  # Some disks have no permissions.
+                    os.fchmod(file.fileno(), path.stat().st_mode & 0o777)  # no set-user-ID
             file.write(data)
-        if like is not None:
-            os.utime(temporary, ns=(status.st_atime_ns, status.st_mtime_ns))
-        if not replace and os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-        temporary.replace(path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        if isinstance(error, OSError):
+            file.flush()
+        except OSError as error:
             raise OSError(error.errno, error.strerror, os.fspath(path)) from None
-        raise

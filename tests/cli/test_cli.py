@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import subprocess
@@ -25,7 +24,6 @@ from cli_tools import (
 )
 
 import l3dali
-from l3dali import atomic
 from l3dali.cli import main
 from l3dali.images.formats import write_picture
 from l3dali.images.picture import Picture
@@ -56,9 +54,9 @@ def test_list_is_mirrored(tree: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert files_below(out) == {"one.l3", "a/two.l3", "a/b/three.l3"}
     assert np.array_equal(l3dali.imread(out / "a" / "two.l3"), image(2))
     output = capsys.readouterr()
-    assert output.out.split()[:7] == ["files", "raw", "source", "L3", "ratio", "time", "MB/s"]
-    cells = output.out.strip().splitlines()[-1].split()
-    assert cells[0] == "3"
+    assert output.out.split()[:6] == ["format", "images", "pixels", "source", "result", "ratio"]
+    cells = output.out.splitlines()[1].split()
+    assert cells[:2] == ["png", "3"]
     source = sum(Path(path).stat().st_size for path in images_in(tree))
     written = sum(path.stat().st_size for path in out.rglob("*.l3"))
     assert f"{written / source:.2f}" in cells
@@ -179,36 +177,6 @@ def test_existing_result_fails_by_default(
     assert target.read_bytes() == b"old"
     assert main(["encode", str(path), "--overwrite"]) == 0
     assert np.array_equal(l3dali.imread(target), image())
-
-
-@pytest.mark.parametrize(
-    ("option", "code"), [("--quiet", 2), ("--skip-existing", 0), ("--overwrite", 0)]
-)
-def test_a_result_that_comes_during_the_work(
-    option: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write_png(tmp_path / "photo.png")
-    target = tmp_path / "photo.l3"
-    write = atomic.write_atomically
-
-    def write_late(*arguments: Any, **options: Any) -> None:
-        target.write_bytes(b"theirs")
-        write(*arguments, **options)
-
-    monkeypatch.setattr(atomic, "write_atomically", write_late)
-    assert main(["encode", str(path), option]) == code
-    assert (target.read_bytes() == b"theirs") == (option != "--overwrite")
-    assert files_below(tmp_path) == {"photo.png", "photo.l3"}
-
-
-def test_disks_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path, target: Path) -> None:
-        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
-
-    monkeypatch.setattr(Path, "hardlink_to", refuse)
-    assert main(["encode", str(write_png(tmp_path / "photo.png"))]) == 0
-    assert np.array_equal(l3dali.imread(tmp_path / "photo.l3"), image())
-    assert files_below(tmp_path) == {"photo.png", "photo.l3"}
 
 
 def test_two_sources_of_one_result_stop_before_work(

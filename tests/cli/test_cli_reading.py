@@ -53,7 +53,7 @@ def test_palette_images_that_become_colours_are_counted(
     assert main(["encode", *images_in(masks), "-o", str(out)]) == 0
     error = capsys.readouterr().err
     assert "l3: palette images that became colours: 3;" in error
-    assert "--palette index keeps the class numbers" in error
+    assert "--palette index keeps the numbers" in error
     assert main(["verify", str(out), "--source", str(masks)]) == 0
 
 

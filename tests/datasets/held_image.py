@@ -66,9 +66,9 @@ def work(job: Job) -> Iterator[list[Row]]:
     return _work(job)
 
 
-def convert(blob: Blob, options: Options, threads: int, is_sure: bool) -> Outcome | None:
+def convert(blob: Blob, options: Options, threads: int) -> Outcome | None:
     hold()
-    return _convert(blob, options, threads, is_sure)
+    return _convert(blob, options, threads)
 
 
 def run() -> None:

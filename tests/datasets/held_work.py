@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from l3dali import cli
 from l3dali.datasets.convert import engine
 from l3dali.datasets.convert import job as jobs
-from l3dali.datasets.convert.reader import FILES
+from l3dali.datasets.convert.containers import FILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -51,9 +51,9 @@ def work(job: Job) -> Iterator[list[Row]]:
     return _work(job)
 
 
-def convert(blob: Blob, options: Options, threads: int, is_sure: bool) -> Outcome | None:
+def convert(blob: Blob, options: Options, threads: int) -> Outcome | None:
     _misbehave()
-    return _convert(blob, options, threads, is_sure)
+    return _convert(blob, options, threads)
 
 
 def read_or_end(data: bytes, options: Options, labels: bool) -> Picture:
@@ -66,9 +66,9 @@ def work_or_end(job: Job) -> Iterator[list[Row]]:
     return _work(job)
 
 
-def convert_or_end(blob: Blob, options: Options, threads: int, is_sure: bool) -> Outcome | None:
+def convert_or_end(blob: Blob, options: Options, threads: int) -> Outcome | None:
     end_for(blob.name)
-    return _convert(blob, options, threads, is_sure)
+    return _convert(blob, options, threads)
 
 
 def end_for(*names: str) -> None:

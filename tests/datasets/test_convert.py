@@ -108,7 +108,7 @@ def test_labels_keep_their_numbers(tmp_path: Path, capsys: pytest.CaptureFixture
     assert not codec.info(rgb).labels
     assert capsys.readouterr().err == ""
     assert convert(source, tmp_path / "e") == 0
-    assert "palette images that became colours: 1; --labels" in capsys.readouterr().err
+    assert "palette images that became colours: 1; --palette" in capsys.readouterr().err
 
 
 # Shards.

@@ -17,9 +17,9 @@ from l3dali.cli import main
 KILLED = """
 import itertools, os, re, shutil, sys
 from l3dali.cli import main
-from l3dali.datasets.convert import reader
+from l3dali.datasets.convert import containers
 
-reader._IN_PROCESS = re.compile("")  # no children, which would change files unseen
+containers._IN_PROCESS = re.compile("")  # no children, which would change files unseen
 
 EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}
 

@@ -82,10 +82,8 @@ def test_a_reader_costs_its_image(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert {row.transient for row in rows_of(tmp_path / "d").values()} <= {"", "memory"}
 
 
-def test_encode_survives_a_reader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(pool, "_convert", hostile_readers.convert)
+@pytest.mark.usefixtures("hostile")
+def test_encode_survives_a_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for kind in ("crashes", "sound"):
         (tmp_path / f"{kind}.bmp").write_bytes(bmp(kind, 1))
     assert main(["encode", *map(str, sorted(tmp_path.iterdir()))]) == 2
@@ -347,6 +345,16 @@ def test_an_interrupt_does_not_wait(tmp_path: Path, held: str, jobs: int) -> Non
     assert (code, told) == (130, f"l3: interrupted; {done}\n")
     assert not (tmp_path / "ended").exists()
     assert files_below(tmp_path / "d") == set()
+
+
+def test_an_interrupt_of_encode(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).write_bytes(png())
+    command = [sys.executable, "-c", "import held_image; held_image.run()", "encode"]
+    code, told = interrupted([*command, "a.png", "b.png"], tmp_path, child_environment(HELD="read"))
+    advice = "--skip-existing continues from there"
+    assert (code, told) == (130, f"l3: interrupted; 0 of 2 files are done; {advice}\n")
+    assert not list(tmp_path.glob("*.l3"))
 
 
 # A bucket that answers until the run is interrupted.

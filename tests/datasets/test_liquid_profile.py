@@ -26,7 +26,6 @@ from l3dali.cli.parser import rate_argument
 from l3dali.datasets.convert.images import Options, group_of
 from l3dali.datasets.convert.storage import open_folder
 from l3dali.datasets.liquid import measure
-from l3dali.datasets.liquid.dataset import Candidate, draw, open_dataset
 from l3dali.datasets.liquid.fit import fit_linear
 from l3dali.datasets.liquid.host import measure_reading
 from l3dali.datasets.liquid.measure import measure_profile
@@ -39,6 +38,7 @@ from l3dali.datasets.liquid.profile import (
     parse_profile,
     read_profile,
 )
+from l3dali.datasets.liquid.sample import Candidate, draw, open_dataset
 from l3dali.errors import UsageError
 from l3dali.images.formats import read_header
 from l3dali.images.reading import read_picture

@@ -407,10 +407,10 @@ def test_a_private_file_stays_private(tmp_path: Path) -> None:
 def test_a_disk_without_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As CIFS may be: files could not be replaced."""
 
-    def chmod(self: Path, mode: int) -> None:
+    def chmod(file: int, mode: int) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-    monkeypatch.setattr(Path, "chmod", chmod)
+    monkeypatch.setattr(os, "fchmod", chmod)
     for image in (PHOTO, PHOTO[:9]):
         l3dali.imwrite(tmp_path / "photo.l3", image)
         np.testing.assert_array_equal(l3dali.imread(tmp_path / "photo.l3"), image)
@@ -419,12 +419,12 @@ def test_a_disk_without_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_write_that_fails_leaves_the_old_file_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(self: Path, target: Path) -> None:
-        raise OSError(28, "No space left on device", str(self))
+    def fail(source: str, target: Path) -> None:
+        raise OSError(28, "No space left on device", source)
 
     path = tmp_path / "photo.l3"
     path.write_bytes(b"old")
-    monkeypatch.setattr(Path, "replace", fail)
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match=r"No space left on device.*photo\.l3"):
         l3dali.imwrite(path, PHOTO)
     assert path.read_bytes() == b"old"
@@ -441,18 +441,6 @@ def test_a_write_that_fails_names_the_target(tmp_path: Path) -> None:
         with pytest.raises(error_type) as raised:
             l3dali.imwrite(path, PHOTO)
         assert str(raised.value) == f"[Errno {raised.value.errno}] {reason}: {str(path)!r}"
-
-
-def test_a_write_to_a_read_only_disk_names_the_target(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(self: Path, *arguments: Any, **options: Any) -> None:
-        raise OSError(30, "Read-only file system", str(self))
-
-    monkeypatch.setattr(Path, "open", refuse)
-    monkeypatch.setattr(Path, "unlink", refuse)
-    with pytest.raises(OSError, match=r"Read-only file system.*photo\.l3'$"):
-        l3dali.imwrite(tmp_path / "photo.l3", PHOTO)
 
 
 def part(image: Image, window: codec.Window) -> Image:

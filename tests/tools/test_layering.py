@@ -184,15 +184,15 @@ ROOMS = {
         "manifest pool tar tfrecord zip_archive",
         "arrow",
         "parquet",
-        "reader",
+        "containers",
         "job sources",
         "engine work",
     ),
     "datasets.liquid": (
-        "dataset profile",
+        "profile sample",
         "fit gpu hosts model",
         "host plan",
-        "decoding",
+        "timing",
         "measure",
     ),
     "images": (
@@ -208,6 +208,7 @@ ROOMS = {
         "outputs",
         "parser summary",
         "loop planning profiling view",
+        "single_files",
         "convert decode encode info verify",
     ),
 }

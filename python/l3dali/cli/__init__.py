@@ -1,6 +1,7 @@
 """The command `l3`: images to L3 files and back.
 
-One module for each command. They share `parser`, `inputs`, `outputs`, `loop` and `summary`.
+One module for each command. They share `parser`, `inputs`, `outputs`, `loop` and `summary`;
+`encode` and `decode` share `single_files`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from l3dali.cli import (
     view,
 )
 from l3dali.cli.loop import interrupt_once, signal_of
-from l3dali.cli.outputs import end_writes
 from l3dali.cli.parser import Parser
 from l3dali.cli.summary import EXIT_FAILED, SIGNALLED
 from l3dali.console import complain, hush_libraries
@@ -55,7 +55,6 @@ def run() -> NoReturn:
     interrupt_once()
     code = main()
     if code > SIGNALLED:  # Threads may still work on files, and Ray may crash at a normal end.
-        end_writes()
         with suppress(OSError):
             sys.stdout.flush()
         os._exit(code)

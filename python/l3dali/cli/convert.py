@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections import Counter
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l3dali import codec
 from l3dali.cli.inputs import NOT_L3_FILES
-from l3dali.cli.loop import interrupt_once, signal_of
-from l3dali.cli.outputs import STDOUT
+from l3dali.cli.loop import interrupt_once, run_jobs
 from l3dali.cli.parser import (
     add_channels_option,
     add_coding_options,
@@ -28,33 +26,35 @@ from l3dali.cli.parser import (
     name_argument,
     new_command,
 )
-from l3dali.cli.summary import EXIT_FAILED, check_summary, conclude
+from l3dali.cli.summary import (
+    EXIT_FAILED,
+    check_summary,
+    conclude,
+    print_summary,
+    remarks_of,
+)
 from l3dali.console import (
     Failure,
     complain,
     counted,
     megabytes,
-    print_table,
-    progress,
     reason_of,
     say,
     tell_failures,
 )
+from l3dali.datasets.convert.containers import FILES, is_shard_name
 from l3dali.datasets.convert.engine import (
     connect,
     disconnect,
-    is_disk_full,
     run_local,
     run_on_ray,
     tell_growth,
 )
 from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.manifest import FAILED, Manifest
-from l3dali.datasets.convert.reader import FILES, is_shard_name
 from l3dali.datasets.convert.sources import find_sources
 from l3dali.datasets.convert.storage import MANIFEST_NAME, is_remote, open_folder
 from l3dali.datasets.convert.work import (
-    HEADERS,
     READ_SHARDS,
     count_text,
     find_work,
@@ -66,16 +66,13 @@ from l3dali.images.formats import WRITERS
 from l3dali.signatures import READ_SUFFIXES, unread_images
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import TypeAlias
+    from collections.abc import Iterator, Sequence
 
+    from l3dali.cli.loop import Engine
     from l3dali.cli.parser import Commands
-    from l3dali.datasets.convert.job import Job
     from l3dali.datasets.convert.manifest import Row
     from l3dali.datasets.convert.sources import Sources
     from l3dali.datasets.convert.work import Summary, Work
-
-    Engine: TypeAlias = Callable[[Sequence[Job], int], Iterator[list[Row]]]
 
 _FEW = 10  # names that are printed
 
@@ -225,7 +222,18 @@ def _run(arguments: argparse.Namespace) -> int:
                 work.failures += [Failure(row.source, row.reason) for row in gone if row.reason]
             _print_gone(gone)
             start = time.perf_counter()
-            new = _convert(work, engine, workers, manifest, quiet=arguments.quiet)
+            new: list[Row] = []
+
+            def add(rows: list[Row]) -> None:
+                manifest.add(rows)
+                new.extend(rows)
+
+            def state() -> str:
+                done = len(work.kept) + sum(row.status != FAILED for row in new)
+                count = len(work.kept) + sum(len(job.files) for job in work.jobs)
+                return f"{done} of {count} shards and files are done; run again to continue"
+
+            run_jobs(work.jobs, engine, workers, add, state, quiet=arguments.quiet)
             try:
                 manifest.save()
             except Exception as error:  # Storage raises anything. It is tried again.
@@ -238,10 +246,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 if not summary.labels[name]
             ]
             if not arguments.quiet:
-                output = sys.stderr if arguments.json_summary == STDOUT else sys.stdout
-                if work.jobs:
-                    print_table(HEADERS, *summary.table(), file=output)
-                print(summary if work.jobs else f"nothing to do: {summary}", file=output)
+                print_summary(arguments, summary, has_work=bool(work.jobs))
             lines = _remarks(summary, work, options)
             fields = summary.fields() | {"links_not_followed": work.links}
             return conclude(arguments, summary.failures, lines, fields)
@@ -311,47 +316,18 @@ def _preview(work: Work, growth: str) -> int:
     return EXIT_FAILED if work.failures or growth else 0
 
 
-def _convert(
-    work: Work, engine: Engine, workers: int, manifest: Manifest, *, quiet: bool
-) -> list[Row]:
-    new: list[Row] = []
-    full = 0
-
-    def state() -> str:
-        done = len(work.kept) + sum(row.status != FAILED for row in new)
-        text = f"{done} of {len(work.kept) + files} shards and files are done"
-        return f"{text}; run again to continue"
-
-    files = sum(len(job.files) for job in work.jobs)
-    try:
-        with closing(engine(work.jobs, workers)) as results:  # type: ignore[type-var]
-            for rows in progress(results, files, quiet=quiet, files_of=len):
-                manifest.add(rows)
-                new += rows
-                full = full + 1 if is_disk_full(rows) else 0
-                if full > workers:  # A large result may only have used the space for a moment.
-                    complain(f"l3: no space left; {state()}")
-                    break
-    except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(signal_of(error), state()) from None
-    return new
-
-
 def _remarks(summary: Summary, work: Work, options: Options) -> list[str]:
     """Further lines for people."""
-    total, to_l3 = summary.total, options.to == "l3"
-    others = "marks others" if options.labels else "NAMES keeps the numbers of their entries"
+    to_l3 = options.to == "l3"
     counts = {
         "shards without an index for DALI, since member names have blanks": summary.unindexed,
         "images written as PNG or TIFF, since their original format is lossy or cannot hold "
-        "them": total.substituted,
+        "them": summary.total.substituted,
         "links to folders not followed": work.links,
         "links to files followed": work.linked,
     }
     lines = [f"{what}: {count}" for what, count in counts.items() if count]
-    lines += [f"{text}: {counted(n, 'image')}" for text, n in sorted(summary.remarks.items())]
-    if total.expanded:
-        lines.append(f"palette images that became colours: {total.expanded}; --labels {others}")
+    lines += remarks_of(summary)
     image = "image" if to_l3 else "L3 file"
     if not summary.stored and not summary.failures:
         read = f"; supported: {' '.join(sorted(READ_SUFFIXES))}, and in {READ_SHARDS}" * to_l3

@@ -6,14 +6,13 @@ import argparse
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from l3dali.cli.loop import make_files
 from l3dali.cli.parser import (
     add_channels_option,
     add_max_pixels_option,
     add_output_options,
     new_file_command,
 )
-from l3dali.cli.summary import finish
+from l3dali.cli.single_files import make_files
 from l3dali.datasets.convert.images import Options
 from l3dali.errors import UsageError
 from l3dali.files import info
@@ -58,19 +57,21 @@ def _decode(options: argparse.Namespace) -> int:
     how = Options(
         suffix[1:],
         channels=options.channels,
+        on_error="fail",
         verify=False,
+        all_images=True,
         max_pixels=options.max_pixels,
         restore_jpeg=not wants_pixels,
     )
 
     def suffix_of(path: Path) -> str:
+        if wants_pixels:
+            return suffix
         with suppress(OSError, ValueError):  # reported when the file is decoded
             return (jpeg_suffix(info(path)) if path.is_file() else "") or suffix
         return suffix
 
-    report, found = make_files(options, how, None if wants_pixels else suffix_of)
-    columns = {"L3": report.sum("read_bytes"), suffix[1:]: report.sum("written_bytes")}
-    return finish(report, found, options, columns)
+    return make_files(options, how, suffix_of)
 
 
 def _named_format(options: argparse.Namespace) -> str:

@@ -6,7 +6,6 @@ import argparse
 from typing import TYPE_CHECKING
 
 from l3dali import codec
-from l3dali.cli.loop import make_files
 from l3dali.cli.parser import (
     add_coding_options,
     add_image_options,
@@ -14,7 +13,7 @@ from l3dali.cli.parser import (
     image_options,
     new_file_command,
 )
-from l3dali.cli.summary import Report, finish
+from l3dali.cli.single_files import make_files
 from l3dali.datasets.convert.images import Options
 
 if TYPE_CHECKING:
@@ -56,26 +55,9 @@ def _encode(options: argparse.Namespace) -> int:
         verify=options.verify,
         keep_text=options.preserve,
         refuse_labels=options.labels is None,
+        on_error="fail",
+        all_images=True,
         keep_suffix=False,
         **image_options(options),
     )
-    report, found = make_files(options, how)
-    columns = {"source": report.sum("read_bytes"), "L3": report.sum("written_bytes")}
-    lines = _remark_on_growth(report)
-    if expanded := report.sum("expanded"):
-        lines.append(
-            f"palette images that became colours: {expanded}; "
-            "--palette index keeps the class numbers of masks"
-        )
-    return finish(report, found, options, columns, lines)
-
-
-def _remark_on_growth(report: Report) -> list[str]:
-    """A remark on lossy sources that grew."""
-    grown = sum(done.is_lossy and done.written_bytes > done.read_bytes for done in report.done)
-    if not grown:
-        return []
-    return [
-        f"lossy images that grew: {grown}, since L3 is lossless; keep such files where bytes "
-        "count, or shrink them by --max-side N"
-    ]
+    return make_files(options, how, lambda _: ".l3")

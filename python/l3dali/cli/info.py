@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from l3dali import codec
 from l3dali.cli.inputs import find_l3_images
-from l3dali.cli.loop import run
 from l3dali.cli.parser import new_file_command
-from l3dali.cli.summary import Done, finish
+from l3dali.cli.summary import conclude
 from l3dali.console import printable, ratio
-from l3dali.datasets.convert.reader import FILES
+from l3dali.datasets.convert.containers import FILES
 from l3dali.datasets.convert.sources import Place
 
 if TYPE_CHECKING:
@@ -44,12 +43,11 @@ def add_command(commands: Commands) -> None:
 def _info(options: argparse.Namespace) -> int:
     inputs, found = find_l3_images(options)
     entries: list[str] = []
-
-    def work(name: str) -> Done:
-        each = inputs[name]
+    failures = found.failures
+    for name, each in inputs.items():
         is_file = not isinstance(each, Place) or each.kind == FILES
 
-        def look(blob: Blob) -> codec.Info:
+        def look(blob: Blob, name: str = name, is_file: bool = is_file) -> codec.Info:
             place = name if is_file else f"{name}: {blob.place}"
             info = codec.info(blob.data)
             if info.codings is None:
@@ -61,17 +59,10 @@ def _info(options: argparse.Namespace) -> int:
                 print(_info_text(place, info))
             return info
 
-        contents, failures = each.look(look)
-        found.failures.extend(failures[1:])
-        if failures:
-            raise ValueError(failures[0].reason)
-        return Done(contents.raw_bytes, contents.bytes)
-
-    in_order = argparse.Namespace(**(vars(options) | {"jobs": 1, "quiet": True}))
-    report = run(list(inputs), work, in_order)
+        failures += each.look(look)[1]
     if options.json:
         print("[\n" + ",\n".join(entries) + "\n]")
-    return finish(report, found, options, remarks=found.lines())
+    return conclude(options, failures, found.lines(), {})
 
 
 def _json_fields(info: codec.Info) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The loop over files that commands share: threads, failures and interrupts."""
+"""The loops over jobs and files that commands share, and interrupts."""
 
 from __future__ import annotations
 
@@ -6,140 +6,75 @@ import os
 import signal
 import sys
 import time
-from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING
 
-from l3dali.cli.inputs import L3_SUFFIX, find_inputs, read_file
-from l3dali.cli.outputs import OutputError, find_targets, keeps, write_result
-from l3dali.cli.summary import Done, Report, check_summary
-from l3dali.console import Failure, progress, reason_of
-from l3dali.datasets.convert.conversion import convert_image
-from l3dali.datasets.convert.images import Blob
-from l3dali.datasets.convert.pool import convert_alone
-from l3dali.datasets.convert.reader import is_shard_name
-from l3dali.images.formats import lossy_format
+from l3dali.console import complain, progress
+from l3dali.datasets.convert.engine import is_disk_full
+from l3dali.datasets.convert.sources import Contents
 from l3dali.threads import Workers
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
+    from typing import TypeAlias
 
-    from l3dali.cli.inputs import Found
-    from l3dali.datasets.convert.images import Options
+    from l3dali.console import Failure
+    from l3dali.datasets.convert.job import Job
+    from l3dali.datasets.convert.manifest import Row
+
+    Engine: TypeAlias = Callable[[Sequence[Job], int], Iterator[list[Row]]]
+    Found: TypeAlias = tuple[Contents, list[Failure]]
 
 _END_SECONDS = 1.9  # before a second signal ends the process
 
-Named = TypeVar("Named", Path, str)
 
+def run_jobs(
+    jobs: Sequence[Job],
+    engine: Engine,
+    workers: int,
+    add: Callable[[list[Row]], object],
+    state: Callable[[], str],
+    *,
+    quiet: bool,
+) -> None:
+    """Gives `add` the rows of jobs as they come, until the disk is full.
 
-def make_files(
-    options: argparse.Namespace, how: Options, suffix_of: Callable[[Path], str] | None = None
-) -> tuple[Report, Found]:
-    """Converts each input as `how` says. Files of other formats are read in children.
-
-    `suffix_of` gives the suffix of the result of each file; None: that of `how`.
+    Raises:
+        KeyboardInterrupt: with the number of the signal, and what `state` says.
     """
-    check_summary(options.json_summary)
-    suffix = f".{how.to}"
-    goal = "" if how.to == "l3" else f" --to {how.to}"
-    found = find_inputs(options, f"l3 convert {{}} {options.output or 'OUT'}{goal}")
-    targets = find_targets(found, options, suffix, suffix_of)
-    threads = threads_per_file(options.jobs, len(targets))
-
-    def work(path: Path) -> Done | None:
-        if keeps(targets[path], options):
-            return None
-        data = read_file(path, found.pipes)
-        blob = Blob(path.name, data, str(path))
-        if suffix == L3_SUFFIX:
-            outcome = convert_alone(blob, how, threads, lambda: None, is_sure=True)
-        else:
-            outcome = convert_image(blob, how, threads, is_sure=True)
-        assert outcome is not None
-        if outcome.data is None:
-            raise ValueError(outcome.failure)
-        like = path if options.preserve and path not in found.pipes else None
-        if not write_result(targets[path], outcome.data, options, like):
-            return None
-        is_lossy = lossy_format(data) is not None
-        return Done(
-            outcome.raw_bytes,
-            len(data),
-            len(outcome.data),
-            is_lossy,
-            outcome.expanded,
-            outcome.remarks,
-        )
-
-    return run(list(targets), work, options), found
-
-
-def run(
-    paths: Sequence[Named],
-    work: Callable[[Named], Done | None],
-    options: argparse.Namespace,
-) -> Report:
-    """Calls `work` with each file in `options.jobs` threads; it returns None if a result existed.
-
-    Stops if nothing can be written, or at a signal; running threads continue until the process
-    ends.
-    """
-    report = Report(total=len(paths))
-    start = time.perf_counter()
-
-    def attempt(path: Named, add: Callable[[tuple[Named, Done | Exception | None]], None]) -> None:
-        try:
-            add((path, work(path)))
-        except Exception as error:  # It must not end the other files.
-            error.__traceback__ = error.__cause__ = error.__context__ = None  # to free pixels
-            add((path, error))
-
-    workers = Workers(attempt, paths, options.jobs)
-
-    def count(path: Named, result: Done | Exception | None) -> None:
-        if (
-            "skip_existing" in options
-            and isinstance(result, ValueError)
-            and is_shard_name(str(path))
-        ):
-            result = ValueError("a shard: use l3 convert (to decode: --to png) or l3 verify")
-        if isinstance(result, BrokenPipeError):
-            raise result
-        if isinstance(result, Exception):
-            report.failures.append(failure_of(path, result))
-            if isinstance(result, OutputError):
-                report.ended_by = report.failures[-1].reason
-                workers.stop()
-        elif result is None:
-            report.kept += 1
-        else:
-            report.done.append(result)
-
+    files = sum(len(job.files) for job in jobs)
+    full = 0
     try:
-        for path, result in progress(workers, len(paths), quiet=options.quiet):
-            count(path, result)
+        with closing(engine(jobs, workers)) as results:  # type: ignore[type-var]
+            for rows in progress(results, files, quiet=quiet, files_of=len):
+                add(rows)
+                full = full + 1 if is_disk_full(rows) else 0
+                if full > workers:  # A large result may only have used the space for a moment.
+                    complain(f"l3: no space left; {state()}")
+                    break
     except KeyboardInterrupt as error:
-        report.signal_number = signal_of(error)
-        for path, result in workers.finished():
-            count(path, result)
+        raise KeyboardInterrupt(signal_of(error), state()) from None
+
+
+def sum_contents(
+    look: Callable[[str], Found], names: Sequence[str], jobs: int, *, quiet: bool
+) -> Found:
+    """The sums and failures that `look` finds in files, in `jobs` threads."""
+    total, done = Contents(), 0
+    failures: list[Failure] = []
+    workers: Workers[str, Found] = Workers(lambda name, add: add(look(name)), names, jobs)
+    try:
+        for contents, failed in progress(workers, len(names), quiet=quiet):
+            total.add(contents)
+            failures += failed
+            done += 1
+    except KeyboardInterrupt as error:
+        state = f"{done} of {len(names)} files are done"
+        raise KeyboardInterrupt(signal_of(error), state) from None
     finally:
         workers.stop()
-    report.seconds = time.perf_counter() - start
-    return report
-
-
-def threads_per_file(jobs: int, files: int) -> int:
-    """The threads for each of so many files."""
-    return max(1, jobs // max(1, files))
-
-
-def failure_of(path: Path | str, error: Exception) -> Failure:
-    """The failure of a file, with the reason for people."""
-    reason = "not enough memory" if isinstance(error, MemoryError) else reason_of(error)
-    kind = getattr(error, "strerror", None) or ""
-    return Failure(path, reason.removesuffix(f": {path}"), kind)
+    return total, failures
 
 
 _interrupted_at: float | None = None

@@ -6,12 +6,11 @@ import errno
 import os
 import stat
 import sys
-import threading
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l3dali import arguments, atomic
+from l3dali import atomic
 from l3dali.cli.inputs import KNOWN_SUFFIXES
 from l3dali.errors import UsageError
 
@@ -22,15 +21,6 @@ if TYPE_CHECKING:
     from l3dali.cli.inputs import Found
 
 STDOUT = Path("/dev/stdout")  # for `-o -`
-# Errors of writing that the next file would have as well.
-_LASTING = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENODEV, errno.ESTALE}
-_MOST_WRITES = arguments.THREADS[-1]
-_WRITE_SECONDS = 5
-_writes = threading.Semaphore(_MOST_WRITES)  # each holds one
-
-
-class OutputError(OSError):
-    """No further result can be written."""
 
 
 def is_stream(path: Path) -> bool:
@@ -45,17 +35,13 @@ def check_stream(output: Path) -> None:
 
 
 def find_targets(
-    found: Found,
-    options: argparse.Namespace,
-    suffix: str,
-    suffix_of: Callable[[Path], str] | None = None,
+    found: Found, options: argparse.Namespace, suffix_of: Callable[[Path], str]
 ) -> dict[Path, Path]:
     """The target of each file: beside it, in the folder `options.output`, or `options.output`.
 
-    `suffix_of` gives the suffix of the result of each file, `suffix` where it is None.
-
-    The latter for a stream, or one file and a name that ends in `suffix` and is no folder. Without
-    `options.output` pipes are written to standard output.
+    The latter for a stream, or one file and a name that ends in its suffix and is no folder.
+    `suffix_of` gives the suffix of each result. Without `options.output` pipes are written to
+    standard output.
 
     Raises:
         UsageError: `options.output` does not fit, two files have one target, or a target is a
@@ -69,9 +55,9 @@ def find_targets(
             check_stream(output)
             if STDOUT == output == options.json_summary:
                 raise UsageError("standard output cannot take both the result and the JSON summary")
-        if suffix_of is not None and len(found.files) == 1:
-            suffix = suffix_of(found.files[0].path)
-        if is_stream(output) or (output.suffix.lower() == suffix.lower() and not output.is_dir()):
+        suffix = suffix_of(found.files[0].path) if len(found.files) == 1 else ""
+        is_file = bool(suffix) and output.suffix.lower() == suffix.lower() and not output.is_dir()
+        if is_stream(output) or is_file:
             if len(found.files) != 1:
                 raise UsageError(f"{output} takes one result, but there are {len(found.files)}")
             return without_collisions([(found.files[0].path, output)])
@@ -79,22 +65,18 @@ def find_targets(
             raise UsageError(f"{output} is not a folder")
         if not output.exists() and output.suffix.lower() in KNOWN_SUFFIXES:
             raise UsageError(
-                f"results are {suffix} files, and {output} ends in {output.suffix}; "
-                "create it first if it is a folder"
+                f"{output} is not the name of one result of this format; create it first if it is "
+                "a folder"
             )
         place = next(each for each in (output, *output.absolute().parents) if each.exists())
         if not os.access(place, os.W_OK | os.X_OK):
             raise UsageError(f"{place} cannot be written: {os.strerror(errno.EACCES)}")
     if found.pipes:
-        raise UsageError(
-            f"{min(found.pipes)} has no name for a result: use -o FILE{suffix} or -o -"
-        )
+        raise UsageError(f"{min(found.pipes)} has no name for a result: use -o FILE or -o -")
     return without_collisions(
         (
             file.path,
-            (output / file.relative if output else file.path).with_suffix(
-                suffix if suffix_of is None else suffix_of(file.path)
-            ),
+            (output / file.relative if output else file.path).with_suffix(suffix_of(file.path)),
         )
         for file in found.files
     )
@@ -147,7 +129,6 @@ def keeps(target: Path, options: argparse.Namespace) -> bool:
 
     Raises:
         FileExistsError: there is a result, and no option to replace or to keep it.
-        OSError: a link leads out of the folder for results.
     """
     if is_stream(target):
         if target in (STDOUT, options.output):
@@ -159,61 +140,22 @@ def keeps(target: Path, options: argparse.Namespace) -> bool:
             return True
         reason = "the result exists; use --overwrite or --skip-existing"
         raise FileExistsError(errno.EEXIST, reason, os.fspath(target))
-    folder, output = target.parent, options.output
-    is_below = output is not None and folder.is_relative_to(output)
-    if is_below and not Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(output)):
-        raise OSError(errno.ELOOP, f"a link leads out of {output}", os.fspath(folder))
     return False
 
 
-def write_result(
-    target: Path, data: bytes, options: argparse.Namespace, like: Path | None = None
-) -> bool:
-    """Writes a result as `write_file`; False if `--skip-existing` keeps a newer result."""
-    try:
-        write_file(target, data, like, replace=options.overwrite)
-    except FileExistsError:
-        if keeps(target, options):
-            return False
-        raise
-    return True
-
-
-def write_file(
-    target: Path, data: bytes, like: Path | None = None, *, replace: bool = True
-) -> None:
-    """Writes a result, whole or not at all, and the folders above it.
-
-    It gets mode and times of the file `like`. Without `replace` it raises FileExistsError.
-
-    Raises:
-        OutputError: writing the next file would fail as well.
-        OSError: writing this file failed.
-    """
-    try:
-        if target == STDOUT:
-            sys.stdout.flush()
-            # The buffer of sys.stdout would write failed data again.
+def write_file(target: Path, data: bytes) -> None:
+    """Writes a result, whole or not at all."""
+    if target == STDOUT:
+        sys.stdout.flush()
+        # The buffer of sys.stdout would write failed data again.
+        try:
             with os.fdopen(sys.stdout.fileno(), "wb", closefd=False) as file:
                 file.write(data)
-        elif is_stream(target):
-            atomic.write_atomically(target, data)
-        else:
-            with _writes:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                atomic.write_atomically(target, data, like=like, replace=replace)
-    except OSError as error:
-        if error.errno in _LASTING:
-            where = error.filename or os.fspath(target)
-            raise OutputError(error.errno, error.strerror, where) from None
-        raise
-
-
-def end_writes() -> None:
-    """Waits for files that are being written, and lets no other begin."""
-    for _ in range(_MOST_WRITES):
-        if not _writes.acquire(timeout=_WRITE_SECONDS):
-            return
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(target)) from None
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write_atomically(target, data)
 
 
 def new_file(path: Path, *, overwrite: bool) -> Path:

@@ -138,7 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
     formats = _formats(arguments)
     new_file(target, overwrite=arguments.overwrite)
     plan = find_plan(profile, limits, formats, arguments.min_gain)
-    write_file(target, f"{plan.to_json()}\n".encode(), replace=arguments.overwrite)
+    write_file(target, f"{plan.to_json()}\n".encode())
     file = sys.stderr if target == STDOUT else sys.stdout
     _print(plan, file)
     if described is not None:

@@ -86,7 +86,7 @@ def add_command(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures, writes the profile and prints it; returns the exit code."""
-    from l3dali.datasets.convert.reader import is_shard_name
+    from l3dali.datasets.convert.containers import is_shard_name
     from l3dali.datasets.liquid.measure import measure_profile
 
     if is_image_name(arguments.output.name) or is_shard_name(arguments.output.name):
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         given={name: getattr(arguments, name) for name in _GIVEN},
         failures=failures,
     )
-    write_file(target, f"{profile.to_json()}\n".encode(), replace=arguments.overwrite)
+    write_file(target, f"{profile.to_json()}\n".encode())
     _print(profile, to_errors=target == STDOUT)
     tell_failures(failures)
     return EXIT_FAILED if failures else 0

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import threading
+import time
 from collections import Counter
 from contextlib import nullcontext, suppress
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from l3dali import codec
 from l3dali.cli.inputs import find_l3_images
-from l3dali.cli.loop import run, threads_per_file
+from l3dali.cli.loop import sum_contents
 from l3dali.cli.parser import (
     add_jobs_option,
     add_reading_options,
@@ -19,12 +20,12 @@ from l3dali.cli.parser import (
     new_file_command,
     path_or_url_argument,
 )
-from l3dali.cli.summary import Done, check_summary, finish
-from l3dali.console import Failure, counted
+from l3dali.cli.summary import check_summary, conclude
+from l3dali.console import Failure, counted, reason_of, speed
+from l3dali.datasets.convert.containers import FILES, OTHER, kinds_of_sources
 from l3dali.datasets.convert.conversion import compare
 from l3dali.datasets.convert.images import Options, has_image_suffix, renamed
 from l3dali.datasets.convert.pool import read_alone
-from l3dali.datasets.convert.reader import FILES, OTHER, kinds_of_sources
 from l3dali.datasets.convert.sources import Contents, Place, find_sources
 from l3dali.datasets.convert.storage import hash_file, open_folder
 from l3dali.errors import L3Error, UsageError
@@ -68,11 +69,10 @@ def _verify(options: argparse.Namespace) -> int:
     if options.source is not None and (options.files_from is not None or len(options.paths) != 1):
         raise UsageError("--source needs one PATH")
     inputs, places = find_l3_images(options)
-    threads = threads_per_file(options.jobs, len(inputs))
+    threads = max(1, options.jobs // max(1, len(inputs)))
     sources = None if options.source is None else _Sources(options, places)
-    found: list[Contents] = []
 
-    def work(name: str) -> Done:
+    def look_at(name: str) -> tuple[Contents, list[Failure]]:
         each = inputs[name]
         place = each if isinstance(each, Place) else None
 
@@ -92,23 +92,23 @@ def _verify(options: argparse.Namespace) -> int:
 
         contents, failures = each.look(look)
         if sources is not None and place is not None and not failures:
-            sources.compare_hashes(place)
-        if failures:
-            places.failures.extend(failures[1:])
-            raise ValueError(failures[0].reason)
-        found.append(contents)
-        return Done(contents.raw_bytes, contents.bytes)
+            failures += sources.compare_hashes(place)
+        return contents, failures
 
-    report = run(list(inputs), work, options)
-    total = Contents(unconverted=places.unconverted)
-    for contents in found:
-        total.add(contents)
-    sizes, fields = {"L3": total.l3_bytes}, {"totals": vars(total)} | places.fields()
-    lines = [*places.lines(), *(total.lines() if found else ())]
+    start = time.perf_counter()
+    total, failures = sum_contents(look_at, list(inputs), options.jobs, quiet=options.quiet)
+    seconds = time.perf_counter() - start
+    total.unconverted += places.unconverted
+    lines = places.lines()
+    if total.files:
+        rate = f"{seconds:.1f} s, {speed(total.raw_bytes, seconds)} MB of pixels a second"
+        lines += [*total.lines(), rate]
     if sources is not None:
         text = counted(sources.compared, "image")
         lines += [f"{text} compared with the sources", *sources.remarks]
-    return finish(report, places, options, sizes, lines, fields)
+    failures = sorted(places.failures + failures, key=lambda failure: Path(failure.path))
+    fields = {"files": len(inputs), "seconds": round(seconds, 3), "totals": vars(total)}
+    return conclude(options, failures, lines, fields | places.fields())
 
 
 def _check(data: bytes, threads: int, max_pixels: int) -> None:
@@ -185,12 +185,16 @@ class _Sources:
             raise ValueError("the palette differs from the source's")
         self.compared += 1
 
-    def compare_hashes(self, place: Place) -> None:
-        """Raises ValueError unless the source is the one that the manifest has."""
-        name = self._source_of(place)
-        if place.row is None and place.kind != FILES:
-            raise ValueError("its source is not in any manifest")
-        if place.row is not None and hash_file(self._folder, name) != place.row.source_hash:
-            raise ValueError(
-                f"{self._folder.place(name)} has changed since the conversion (SHA-256)"
-            )
+    def compare_hashes(self, place: Place) -> list[Failure]:
+        """A failure unless the source is the one that the manifest has."""
+        try:
+            name = self._source_of(place)
+            if place.row is None and place.kind != FILES:
+                raise ValueError("its source is not in any manifest")
+            if place.row is not None and hash_file(self._folder, name) != place.row.source_hash:
+                raise ValueError(
+                    f"{self._folder.place(name)} has changed since the conversion (SHA-256)"
+                )
+        except (OSError, ValueError) as error:
+            return [Failure(str(place), reason_of(error))]
+        return []

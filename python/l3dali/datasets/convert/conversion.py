@@ -86,17 +86,12 @@ def convert_image(
     options: Options,
     threads: int = 1,
     read: Callable[..., Picture] = read_picture,
-    *,
-    is_sure: bool = False,
 ) -> Outcome | None:
-    """The result for an image, or its failure; None if the blob is no image.
-
-    A blob that `is_sure` counts as an image.
-    """
-    if not is_sure and not may_be_image(blob.name, blob.data, options):
+    """The result for an image, or its failure; None if the blob is no image."""
+    if not may_be_image(blob.name, blob.data, options):
         return None
     name, size = _format_name(blob), len(blob.data)
-    if not is_sure and name == "npy" and (reason := unsupported_array(blob.data)):
+    if not options.all_images and name == "npy" and (reason := unsupported_array(blob.data)):
         return Outcome(name, size, SOURCE, remarks=(f"{reason}; such arrays were copied",))
     stored_as = UNKNOWN
     try:
@@ -128,7 +123,7 @@ def convert_image(
     except Exception as error:  # Libraries raise anything on damaged data.
         transient = _transient_reason(error, blob.data, options)
         reason = reason_of(error)
-        return failed_outcome(blob, options, reason, stored_as, transient, is_sure=is_sure)
+        return failed_outcome(blob, options, reason, stored_as, transient)
     return Outcome(
         name,
         size,
@@ -150,16 +145,13 @@ def failed_outcome(
     reason: str,
     stored_as: str = UNKNOWN,
     transient: str = "",
-    *,
-    is_sure: bool = False,
 ) -> Outcome | None:
     """The outcome of an image that cannot be converted; None if the blob may be no image.
 
-    A blob that `is_sure`, or failed for another reason than damage, counts as an image.
+    A blob that failed for another reason than damage counts as an image.
     """
-    if not (
-        is_sure or transient or format_of(blob.data)[1] or has_image_suffix(blob.name, options)
-    ):
+    is_image = format_of(blob.data)[1] or has_image_suffix(blob.name, options)
+    if not (options.all_images or transient or is_image):
         return None
     format, size = _format_name(blob), len(blob.data)
     return Outcome(format, size, stored_as, failure=reason, transient=transient)

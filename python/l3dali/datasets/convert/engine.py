@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 import l3dali
 from l3dali.console import megabytes
+from l3dali.datasets.convert.containers import FILES, is_in_process, read_blobs
 from l3dali.datasets.convert.images import Totals, sum_totals
 from l3dali.datasets.convert.job import Job, convert_each, failed_rows
 from l3dali.datasets.convert.pool import convert_alone
-from l3dali.datasets.convert.reader import FILES, is_in_process, read_blobs
 from l3dali.datasets.convert.storage import LOCK_NAME, LocalFolder, open_folder
 from l3dali.datasets.convert.workers import (
     Child,
     ChildDiedError,
+    idle_children,
     limited,
-    new_pool,
     take,
     why_ended,
 )
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.storage import Stored
 
 _ROWS_SECONDS = 0.1  # that rows wait for others, to be written together
-_idle = new_pool()  # of convert_job
+_idle = idle_children()  # of convert_job
 
 
 class EngineError(OSError):
@@ -127,7 +127,12 @@ def run_local(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
         return
     threads = max(1, workers // len(jobs))
     jobs = [replace(job, threads=threads) for job in jobs]
-    if is_in_process(jobs[0].target, *(job.source for job in jobs)):
+    first = jobs[0]
+    # A process takes longer to start than one L3 file to decode.
+    is_quick = (
+        len(jobs) == len(first.files) == 1 and first.kind == FILES and first.options.to != "l3"
+    )
+    if is_quick or is_in_process(first.target, *(job.source for job in jobs)):
         for job in jobs:
             for row in convert_each(job):
                 yield [row]
@@ -155,8 +160,10 @@ def _run_in_processes(jobs: Sequence[Job], count: int) -> Iterator[list[Row]]:
         workers.join()
         for child in idle:
             child.end()
-        if killed and isinstance(target := open_folder(jobs[0].target), LocalFolder):
-            target.remove_temporaries()
+        for url in {job.target for job in killed}:
+            target = open_folder(url)
+            if isinstance(target, LocalFolder) and (target.root / LOCK_NAME).exists():
+                target.remove_temporaries()
 
 
 def _work(job: Job) -> Iterator[list[Row]]:
@@ -177,8 +184,8 @@ def _rows_of(job: Job) -> Iterator[list[Row]]:
 
 
 def is_disk_full(rows: Sequence[Row]) -> bool:
-    """Whether a row failed because the disk is full."""
-    return any(row.error_number in (errno.ENOSPC, errno.EDQUOT) for row in rows)
+    """Whether a row failed because the disk is full, or cannot be written."""
+    return any(row.error_number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS) for row in rows)
 
 
 SAMPLED_IMAGES = 100

@@ -76,6 +76,7 @@ class Options:
     keep_text: bool = False  # see `read_picture`
     refuse_labels: bool = True  # see `read_picture`
     keep_suffix: bool = True  # keep the suffix of the source, for the way back
+    all_images: bool = False  # a file that is no image fails; else it is copied
     keep_refused: bool = False  # JPEG files that coding "jpeg" does not support; else pixels
     restore_jpeg: bool = False  # on the way back, for all of `TARGETS` as for `SOURCE_FORMAT`
     careful: bool = False  # read each image in a process of its own, with limits by its header
@@ -202,6 +203,8 @@ def has_image_suffix(name: str, options: Options) -> bool:
 
 def may_be_image(name: str, head: bytes, options: Options) -> bool:
     """Whether `convert_image` may convert a file that begins with `head`."""
+    if options.all_images:
+        return True
     found = format_of(head)[0]
     if found == "tiff" and _BESIDE.search(name[-MOST_NAME:]):
         return False

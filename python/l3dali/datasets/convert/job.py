@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from l3dali import __version__
 from l3dali.datasets.convert import tfrecord
+from l3dali.datasets.convert.containers import FILES, OTHER, SHARDS, index_name, seekable
 from l3dali.datasets.convert.images import Blob, Entry, Options, may_be_image, renamed
 from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Row
 from l3dali.datasets.convert.pool import ImagePool
-from l3dali.datasets.convert.reader import FILES, OTHER, SHARDS, index_name, seekable
 from l3dali.datasets.convert.storage import (
     CHUNK_BYTES,
     MANIFEST_NAME,
@@ -49,6 +49,7 @@ class Job:
     previous: dict[str, Row] = field(default_factory=dict)  # earlier results, by source
     threads: int = 1  # for the images of a shard
     unknown: Collection[str] = ()  # files of DEST that are not in the manifest
+    names: dict[str, str] = field(default_factory=dict)  # of results, by source; else `renamed`
 
     @property
     def bytes(self) -> int:
@@ -278,7 +279,7 @@ def _convert_file(
         return
     row.add(loaded.blobs[0], outcome, job.options)
     if outcome.data is not None:
-        data, name = outcome.data, renamed(name, outcome.suffix)
+        data, name = outcome.data, job.names.get(name) or renamed(name, outcome.suffix)
     elif outcome.failed and (job.options.on_error == "fail" or _was_sound(job, row)):
         row.reason = outcome.failure
     elif outcome.failed and job.options.on_error == "drop":

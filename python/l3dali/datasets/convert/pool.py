@@ -27,10 +27,10 @@ from l3dali.datasets.convert.workers import (
     WAIT_SECONDS,
     ChildDiedError,
     borrowed,
+    idle_children,
     is_limited,
     limit_memory,
     limited,
-    new_pool,
     reason_of,
     report_progress,
     set_clocks,
@@ -170,16 +170,14 @@ _BASE_BYTES = 2**28
 _TIMES_ESTIMATE = 2  # of the estimated peak
 _TIMES_FILE = 4
 _PIXEL_BYTES = 40  # a pixel, to shrink an image
-_idle = new_pool()
+_idle = idle_children()
 
 
 def convert_alone(
     blob: Blob,
     options: Options,
     threads: int,
-    check: Callable[[], object],
-    *,
-    is_sure: bool = False,
+    check: Callable[[], object] = lambda: None,
 ) -> Outcome | None:
     """Calls `convert_image` in a child; if that dies, the outcome has the reason.
 
@@ -187,11 +185,11 @@ def convert_alone(
     """
     try:
         with borrowed(_idle) as child:
-            arguments = blob, options, threads, is_sure
-            outcome: Outcome | None = child.call(_convert, *arguments, check=check)
+            outcome: Outcome | None = child.call(_convert, blob, options, threads, check=check)
     except ChildDiedError as error:
         transient = "memory" if error.code == -signal.SIGKILL else ""  # killed by the system
-        return failed_outcome(blob, options, why_ended(error), transient=transient, is_sure=True)
+        is_image = replace(options, all_images=True)
+        return failed_outcome(blob, is_image, why_ended(error), transient=transient)
     return outcome
 
 
@@ -209,10 +207,10 @@ def read_alone(data: bytes, options: Options, *, labels: bool) -> Picture:
     return picture
 
 
-def _convert(blob: Blob, options: Options, threads: int, is_sure: bool) -> Outcome | None:
+def _convert(blob: Blob, options: Options, threads: int) -> Outcome | None:
     with limited(options.worker_memory, _cores()):
         read = partial(_read_limited, options)
-        outcome = convert_image(blob, options, threads, read, is_sure=is_sure)
+        outcome = convert_image(blob, options, threads, read)
         if outcome is not None and outcome.transient == "memory":
             outcome = replace(outcome, failure=reason_of(MemoryError()))
     return outcome

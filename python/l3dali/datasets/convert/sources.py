@@ -19,9 +19,9 @@ from l3dali.console import (
     shortened,
     without_password,
 )
+from l3dali.datasets.convert.containers import FILES, is_shard_name, kinds_of_sources, look_into
 from l3dali.datasets.convert.images import Blob, Options
 from l3dali.datasets.convert.manifest import FAILED, Manifest, Row
-from l3dali.datasets.convert.reader import FILES, is_shard_name, kinds_of_sources, look_into
 from l3dali.datasets.convert.storage import (
     MANIFEST_NAME,
     Stored,
@@ -175,9 +175,13 @@ class Pipe(NamedTuple):
 
     def look(self, look: Callable[[Blob], codec.Info]) -> tuple[Contents, list[Failure]]:
         """As `Place.look`."""
-        data = self.read()
-        contents = Contents(files=1, bytes=len(data))
-        contents.add_image(look(Blob(self.name, data, self.name)))
+        contents = Contents(files=1)
+        try:
+            data = self.read()
+            contents.bytes = len(data)
+            contents.add_image(look(Blob(self.name, data, self.name)))
+        except (OSError, ValueError, MemoryError, RuntimeError) as error:
+            return Contents(), [_failure(self.name, error)]
         return contents, []
 
 
@@ -328,8 +332,7 @@ def _sum_place(place: Place, look: Callable[[Blob], codec.Info]) -> tuple[Conten
             contents.add_image(look(blob))
         except (ValueError, MemoryError, RuntimeError) as error:
             where = "" if place.kind == FILES else f"{shortened(blob.place)}: "
-            reason = f"{where}{reason_of(error)}"
-            failures.append(Failure(str(place), reason))
+            failures.append(_failure(str(place), error, where))
 
     row = place.row
     try:
@@ -342,7 +345,7 @@ def _sum_place(place: Place, look: Callable[[Blob], codec.Info]) -> tuple[Conten
         else:
             digest = look_into(place.folder, place.file.name, place.kind, _L3, count)
     except Exception as error:  # Containers raise anything.
-        return Contents(), [Failure(str(place), reason_of(error)), *failures]
+        return Contents(), [_failure(str(place), error), *failures]
     if row is None and not (place.is_copy or contents.images or failures):
         reason = "not an L3 image" if place.kind == FILES else "a shard without L3 images"
         failures.append(Failure(str(place), reason))
@@ -356,6 +359,13 @@ def _sum_place(place: Place, look: Callable[[Blob], codec.Info]) -> tuple[Conten
             reason = f"the conversion of {row.source} has failed: {row.reason}"
             failures.append(Failure(str(place), reason))
     return contents, failures
+
+
+def _failure(place: str, error: Exception, where: str = "") -> Failure:
+    if isinstance(error, BrokenPipeError):  # of the output
+        raise error
+    reason = "not enough memory" if isinstance(error, MemoryError) else reason_of(error)
+    return Failure(place, where + reason.removesuffix(f": {place}"))
 
 
 def _fault_of_index(url: str, row: Row) -> str:

@@ -9,13 +9,13 @@ import io
 import math
 import os
 import re
-import secrets
 import stat
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+from l3dali.atomic import published
 from l3dali.console import without_password
 from l3dali.datasets.convert.workers import report_progress
 from l3dali.errors import UsageError, needs
@@ -166,27 +166,12 @@ class LocalFolder:
         """
         path = self.root / name
         folder = str(path.parent)
-        temporary = f"{folder}/.l3-{secrets.token_hex(8)}.tmp"
-        file: BinaryIO | None = None
         if folder not in self._made:
             with naming(str(path)):
                 self._changed(name).parent.mkdir(parents=True, exist_ok=True)
             self._made.add(folder)
-        try:
-            with naming(str(path)):
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-                file = os.fdopen(os.open(temporary, flags, mode), "wb")
+        with published(path, mode) as file:
             yield file
-            with naming(str(path)):
-                file.close()
-                os.replace(temporary, path)  # noqa: PTH105
-        except BaseException:
-            with contextlib.suppress(OSError):
-                if file is not None:
-                    file.close()
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)  # noqa: PTH108
-            raise
 
     def mode(self, name: str) -> int:
         """The mode of a file's result: the same readers, and its owner."""

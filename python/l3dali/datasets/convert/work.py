@@ -9,6 +9,15 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from l3dali.console import Failure, counted, megabytes, ratio, speed
+from l3dali.datasets.convert.containers import (
+    FILES,
+    OTHER,
+    SHARDS,
+    has_index,
+    index_name,
+    kinds_of_sources,
+    shard_results,
+)
 from l3dali.datasets.convert.images import (
     SOURCE,
     SOURCE_FORMAT,
@@ -20,15 +29,6 @@ from l3dali.datasets.convert.images import (
 )
 from l3dali.datasets.convert.job import Job, may_be_done
 from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Manifest, Row
-from l3dali.datasets.convert.reader import (
-    FILES,
-    OTHER,
-    SHARDS,
-    has_index,
-    index_name,
-    kinds_of_sources,
-    shard_results,
-)
 from l3dali.datasets.convert.sources import place_of
 from l3dali.datasets.convert.storage import OWN_NAMES, Stored, leads_out, open_folder
 from l3dali.errors import UsageError
@@ -155,7 +155,7 @@ def find_work(
                 loose.append(file)
             else:
                 work.jobs.append(Job(kind, source_url, target_url, (file,), options))
-        work.jobs += _batches(loose, source_url, target_url, options, workers)
+        work.jobs += batches(loose, source_url, target_url, options, workers)
     if not work.names and not work.failures:
         raise UsageError("no files in the folders named")
     _find_unknown(work, target, {*existing, *listing.links}, manifest)
@@ -243,7 +243,7 @@ def _is_unchanged(row: Row, file: Stored, existing: Mapping[str, Stored], option
     return row.result_stamp != "" and existing.get(row.result) == result
 
 
-def _batches(
+def batches(
     files: Sequence[Stored], source_url: str, target_url: str, options: Options, workers: int
 ) -> list[Job]:
     """Jobs of files that are each converted alone: several a job, since a job has its price."""

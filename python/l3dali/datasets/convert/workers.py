@@ -157,7 +157,7 @@ class Child:
                 os.kill(self._pid, number)
 
 
-def new_pool() -> list[Child]:
+def idle_children() -> list[Child]:
     """A list of idle children for `borrowed`; empty in forks of this process."""
     idle: list[Child] = []
     _pools.append(idle)

@@ -18,8 +18,6 @@ from l3dali.console import counted, progress, reason_of, without_password
 from l3dali.datasets.convert.images import Options, group_of
 from l3dali.datasets.convert.pool import read_alone
 from l3dali.datasets.liquid import host as machine
-from l3dali.datasets.liquid.dataset import draw, open_dataset
-from l3dali.datasets.liquid.decoding import Decoders, measure_core_seconds
 from l3dali.datasets.liquid.fit import fit_groups
 from l3dali.datasets.liquid.gpu import open_gpu
 from l3dali.datasets.liquid.profile import (
@@ -39,6 +37,8 @@ from l3dali.datasets.liquid.profile import (
     Training,
     cost_key,
 )
+from l3dali.datasets.liquid.sample import draw, open_dataset
+from l3dali.datasets.liquid.timing import Decoders, measure_core_seconds
 from l3dali.errors import UsageError
 from l3dali.images.formats import read_header
 from l3dali.images.transcoding import encode_picture
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from l3dali.arguments import Layout
     from l3dali.codec import Image
     from l3dali.console import Failure
-    from l3dali.datasets.liquid.dataset import Candidate
     from l3dali.datasets.liquid.gpu import Gpu
+    from l3dali.datasets.liquid.sample import Candidate
 
 # Shares of the time; the rest is for listing and reading the sample.
 _LOOKING, _STORAGE, _DECODING, _PIPELINES = 0.1, 0.08, 0.6, 0.15

@@ -12,8 +12,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from l3dali.console import Failure, reason_of
+from l3dali.datasets.convert.containers import FILES, kind_of, read_blobs
 from l3dali.datasets.convert.images import group_of, has_image_suffix
-from l3dali.datasets.convert.reader import FILES, kind_of, read_blobs
 from l3dali.datasets.convert.sources import find_sources
 from l3dali.datasets.convert.storage import is_remote, open_folder
 from l3dali.datasets.convert.work import unused_labels

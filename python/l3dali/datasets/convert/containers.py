@@ -21,9 +21,9 @@ from l3dali.datasets.convert.storage import (
 from l3dali.datasets.convert.workers import (
     ChildDiedError,
     borrowed,
+    idle_children,
     is_limited,
     limited,
-    new_pool,
     report_progress,
     why_ended,
 )
@@ -40,7 +40,7 @@ OTHER = "other"  # of a row: a copy
 _CONTAINERS: tuple[Any, ...] = (tar, tfrecord, parquet, arrow, zip_archive)
 SHARDS: dict[str, Any] = {module.KIND: module for module in _CONTAINERS}
 _IN_PROCESS = re.compile(r"(^|::)memory:")  # storage of this process alone
-_idle = new_pool()  # that read
+_idle = idle_children()  # that read
 
 
 def is_in_process(*urls: str) -> bool:
@@ -128,8 +128,8 @@ def _read(
         yield from _read_here(*arguments)
         return
     try:
-        with borrowed(_idle) as reader:
-            for found in reader.each(_read_apart, *arguments):
+        with borrowed(_idle) as child:
+            for found in child.each(_read_apart, *arguments):
                 yield found
                 del found
     except ChildDiedError as error:
