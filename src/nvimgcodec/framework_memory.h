@@ -45,6 +45,9 @@ class DeviceWithFrameworkMemory final : public GpuDevice {
   void Launch(const TileBatch& batch, CUstream_st* stream) override {
     device_->Launch(batch, stream);
   }
+  void LaunchJpeg(const JpegBatch& batch, CUstream_st* stream) override {
+    device_->LaunchJpeg(batch, stream);
+  }
 
  private:
   // Memory is given and taken back in the order of a stream that has no other work. The batch

@@ -16,7 +16,7 @@ import PIL.Image
 import pytest
 import reference_decoder
 from c_library import DecodeOptions, Window
-from engines import ENGINES, GAP, WITHOUT_JPEG
+from engines import ENGINES, GAP
 from numpy.typing import NDArray
 from output_plans import Plan, assert_output, lay_out, random_plan, random_window, training_plan
 from reference_decoder import STATUS_NAMES
@@ -27,7 +27,7 @@ import l3dali
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v2"
 SELECT = 0
-engine_matrix = pytest.mark.parametrize("engine", [e for e in ENGINES if e not in WITHOUT_JPEG])
+engine_matrix = pytest.mark.parametrize("engine", ENGINES)
 present = pytest.mark.usefixtures("require_engine")
 
 Image = NDArray[np.uint8]
@@ -135,13 +135,6 @@ def test_damage_matters_inside_the_window_and_its_halo_alone(engine: str) -> Non
                 assert_output(plan, image, outcome.samples, GAP)
 
 
-@pytest.mark.parametrize("engine", sorted(WITHOUT_JPEG))
-@present
-def test_gpus_refuse_jpeg_tiles(engine: str) -> None:
-    _, data, _ = with_tiles()[0]
-    assert engines.decode(engine, data) == engines.Outcome("kUnsupportedFeature", 0)
-
-
 def test_ranges_have_the_halo() -> None:
     rng = np.random.default_rng(4)
     for _, data, image in with_tiles():
@@ -200,7 +193,7 @@ def test_pixels_are_pillows(subsampling: str) -> None:
         data = l3dali.transcode(jpeg, coding="jpeg")
         assert "jpeg" in +Counter(l3dali.info(data).codings), size
         expected = np.asarray(PIL.Image.open(io.BytesIO(jpeg)))
-        for engine in filter(engines.is_available, set(ENGINES) - WITHOUT_JPEG):
+        for engine in filter(engines.is_available, ENGINES):
             samples = engines.decode(engine, data, threads=2).samples
             assert samples is not None
             np.testing.assert_array_equal(samples.reshape(expected.shape), expected, str(size))
@@ -226,7 +219,7 @@ def test_large_coefficients_are_pillows_pixels_or_refused() -> None:
             refused.append(quantizer)
             continue
         expected = np.asarray(PIL.Image.open(io.BytesIO(jpeg)))
-        for engine in filter(engines.is_available, set(ENGINES) - WITHOUT_JPEG):
+        for engine in filter(engines.is_available, ENGINES):
             samples = engines.decode(engine, data).samples
             assert samples is not None
             np.testing.assert_array_equal(samples.reshape(expected.shape), expected, engine)

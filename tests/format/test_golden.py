@@ -28,8 +28,6 @@ DIGEST_OF_1_0_0 = "4f0dca66a7b22e4c9a834591f319621cd6cc2385aad919ce873a5ba331d7e
 @pytest.mark.usefixtures("require_engine")
 def test_golden_files(engine: str) -> None:
     for name, expected in DIGESTS.items():
-        if "/v2/" in name and engine in engines.WITHOUT_JPEG:
-            continue
         outcome = engines.decode(engine, (TESTS / name).read_bytes())
         assert outcome.samples is not None, (name, outcome)
         digest = {

@@ -60,9 +60,7 @@ inline bool IsOneIn(uint32_t share, uint32_t number, const uint8_t* data, size_t
 // What is not checked of each input, where limits say so.
 enum Shared : uint32_t { kOfEmulated, kOfInterface, kOfOptions, kOfPlans, kOfKernels, kOfThreads };
 
-// GPUs do not decode jpeg tiles yet: files of version 2 are not for emulated ones.
 inline bool IsForEmulated(const uint8_t* data, size_t size) {
-  if (size > 8 && data[8] > 1) return false;
   return IsOneIn(limits.emulated_share, kOfEmulated, data, size);
 }
 

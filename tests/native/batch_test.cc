@@ -281,6 +281,7 @@ class IdleDevice : public GpuDevice {
     }
   }
   void Launch(const TileBatch&, CUstream_st*) override {}
+  void LaunchJpeg(const JpegBatch&, CUstream_st*) override {}
 
  private:
   struct Event : GpuEvent {

@@ -35,6 +35,8 @@ constexpr size_t kGapBytes = 7;
 constexpr size_t kGroupBytes = 16;  // as kernels store them
 // Small, so that a batch of small files has several parts, and copies from where the files are.
 constexpr UploadPolicy kSmallParts = {16 << 10, 1 << 10};
+// Of samples of jpeg tiles: units of some tiles.
+constexpr uint64_t kSmallScratchBytes = 4 << 10;
 constexpr uint64_t kCacheBytes = 64 << 20;
 
 enum class Store {
@@ -52,7 +54,7 @@ struct Way {
   const char* name;
   bool without_rans;  // files with rans tiles stay out, so that kernels without them run
   Store store;
-  bool has_large_blocks;  // of rans tiles, by several warps
+  bool has_large_blocks;  // of rans and jpeg tiles, by several warps; and little scratch memory
   Source source;
   uint32_t windows = 1;  // of each file
   bool in_teams = false;  // only files that teams decode
@@ -60,6 +62,10 @@ struct Way {
   UploadPolicy upload() const {
     const bool in_parts = source == Source::kHostInParts || source == Source::kPinnedInParts;
     return in_parts ? kSmallParts : BatchDecoder::kUsualUpload;
+  }
+  // With them all images of a batch are stored by plans.
+  bool has_jpeg() const {
+    return !without_rans && !in_teams && (store != Store::kWhole || !has_large_blocks);
   }
 };
 constexpr Way kWays[] = {
@@ -89,6 +95,7 @@ constexpr Way kWays[] = {
 };
 
 using LaunchCounts = std::map<std::string, int>;  // by kernel
+constexpr char kJpegKernels[] = "jpeg, both";
 
 std::string KernelName(TileKind kind, uint32_t sample_bytes, StoreKind store, bool in_teams) {
   return std::string(kind == TileKind::kModel ? "rans" : "packed") +
@@ -108,6 +115,7 @@ LaunchCounts NoLaunches() {
   for (const StoreKind store : {StoreKind::kStored, StoreKind::kPlans}) {
     counts[KernelName(TileKind::kSimple, 1, store, true)] = 0;
   }
+  counts[kJpegKernels] = 0;
   return counts;
 }
 
@@ -124,11 +132,16 @@ class LimitedDevice : public GpuDevice {
     limits.multiprocessors = 1;
     limits.shared_bytes = 0;
     std::fill(std::begin(limits.team_tiles), std::end(limits.team_tiles), 0);
+    limits.jpeg_scratch_bytes = kSmallScratchBytes;
     return limits;
   }
   void Launch(const TileBatch& batch, CUstream_st* stream) override {
     ++(*launches_)[KernelName(batch.kind, batch.sample_bytes, batch.store(), batch.in_teams != 0)];
     device_->Launch(batch, stream);
+  }
+  void LaunchJpeg(const JpegBatch& batch, CUstream_st* stream) override {
+    ++(*launches_)[kJpegKernels];
+    device_->LaunchJpeg(batch, stream);
   }
 
   std::shared_ptr<void> AllocatePinned(size_t bytes) override {
@@ -319,7 +332,6 @@ DecodeResult DecodeOnCpu(const ImageView& view, const OutputPlan& plan) {
 void AddFile(const std::string& name, std::vector<uint8_t> bytes, std::vector<File>* files) {
   File file = {name, std::move(bytes), {}, false, false};
   if (ParseImage(file.bytes.data(), file.bytes.size(), &file.view) != Status::kOk) return;
-  if (file.view.jpeg.data != nullptr) return;  // GPUs do not decode jpeg tiles yet
   file.view = LastGroup(file.view);
   const ImageInfo& info = file.view.info;
   for (uint32_t tile = 0; tile < info.tile_count(); ++tile) {
@@ -481,6 +493,7 @@ bool EnginesAgree(const std::vector<std::string>& names,
       const ImageInfo& info = file.view.info;
       if (way.without_rans && file.has_rans) continue;
       if (way.in_teams && (info.channels != 3 || info.sample_bytes() != 1)) continue;
+      if (file.view.jpeg.data != nullptr && !way.has_jpeg()) continue;
       chosen.push_back(&file);
     }
     BatchDecoder decoder(std::make_unique<LimitedDevice>(make(), way.has_large_blocks, &launches),

@@ -31,6 +31,9 @@ class DeviceWithAllocator final : public l3::GpuDevice {
   void Launch(const l3::TileBatch& batch, CUstream_st* stream) override {
     device_->Launch(batch, stream);
   }
+  void LaunchJpeg(const l3::JpegBatch& batch, CUstream_st* stream) override {
+    device_->LaunchJpeg(batch, stream);
+  }
 
  private:
   const std::unique_ptr<l3::GpuDevice> device_;

@@ -1456,9 +1456,7 @@ void RunMutants(uint32_t count, uint32_t seed, const std::vector<std::string>& p
   std::vector<std::filesystem::path> files;
   for (const std::string& path : paths) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
-      // GPUs do not decode jpeg tiles yet.
-      const bool is_jpeg = entry.path().filename().string().find("jpeg") != std::string::npos;
-      if (entry.path().extension() == ".l3" && entry.file_size() < 20000 && !is_jpeg) {
+      if (entry.path().extension() == ".l3" && entry.file_size() < 20000) {
         files.push_back(entry.path());
       }
     }

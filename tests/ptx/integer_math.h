@@ -85,6 +85,12 @@ struct Neg {
     return Wrap<T>(0 - Bits(a));
   }
 };
+struct Abs {
+  template <class T>
+  T operator()(T a) const {
+    return a < 0 ? Neg()(a) : a;
+  }
+};
 struct Min {
   template <class T>
   T operator()(T a, T b) const {

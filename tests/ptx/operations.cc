@@ -114,6 +114,7 @@ void Builder::AddIntegers() {
     Whole<ShiftRight, T, T, uint32_t>("shr" + type);
     if constexpr (sizeof(T) > 2) Whole<ExtractField, T, T, uint32_t, uint32_t>("bfe" + type);
     if constexpr (std::is_signed_v<T>) Whole<Neg, T, T>("neg" + type);
+    if constexpr (std::is_signed_v<T>) Whole<Abs, T, T>("abs" + type);
   });
   Whole<MinAboveZero, int32_t, int32_t, int32_t>("min.s32.relu");
 }

@@ -8,6 +8,8 @@
 #include <type_traits>
 
 #include "cuda/emulation/emulated_warp.h"
+#include "cuda/kernels/jpeg_pixel_kernel.cuh"
+#include "cuda/kernels/jpeg_tile_kernel.cuh"
 #include "cuda/kernels/rans_lookup.cuh"
 #include "cuda/kernels/tile_kernels.cuh"
 
@@ -92,6 +94,33 @@ uint64_t DecodeTilesEmulated(const TileBatch& batch) {
                                  : DecodeTilesWith<TileKind::kSimple, 2>(batch);
 }
 
+uint64_t DecodeJpegEmulated(const JpegBatch& batch) {
+  static thread_local WarpEmulator emulator;
+  const auto lookup = std::make_unique<JpegLookup>();
+  std::memset(static_cast<void*>(lookup.get()), kFresh, sizeof(*lookup));
+  uint64_t decoded_tiles = 0;
+  for (uint32_t i = 0; i < batch.tile_count; ++i) {
+    const JpegTileTask& task = batch.tiles[i];
+    if (i % batch.warps_per_block == 0) {
+      emulator.Run([&](EmulatedWarp& warp) {
+        BuildJpegLookup(warp, 0, 1, *batch.units[task.unit].image, lookup.get());
+      });
+    }
+    const std::unique_ptr<uint8_t[]> scratch(new uint8_t[batch.scratch_bytes]);
+    std::memset(scratch.get(), kFresh, batch.scratch_bytes);
+    if (task.payload_units != 0) ++decoded_tiles;
+    emulator.Run([&](EmulatedWarp& warp) {
+      RunJpegTile(warp, batch, i, *lookup, scratch.get(),
+                  [](uint64_t* result, uint64_t bad) { *result = std::min(*result, bad); });
+    });
+  }
+  for (uint32_t i = 0; i < batch.pixel_count; ++i) {
+    const auto scratch = std::make_unique<WarpScratch>();
+    emulator.Run([&](EmulatedWarp& warp) { RunJpegPixels(warp, batch, i, scratch.get()); });
+  }
+  return decoded_tiles;
+}
+
 std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<WindowJob>& jobs,
                                               const GpuLimits& gpu, const ForEach& for_each,
                                               uint64_t* decoded_tiles) {
@@ -107,6 +136,9 @@ std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<WindowJob>& jobs
   for (size_t i = 0; i < layout.launch_count(); ++i) {
     tiles += DecodeTilesEmulated(layout.Batch(buffer.get(), i));
   }
+  for (size_t i = 0; i < layout.round_count(); ++i) {
+    tiles += DecodeJpegEmulated(layout.Round(buffer.get(), i));
+  }
   if (decoded_tiles != nullptr) *decoded_tiles = tiles;
   std::vector<DecodeResult> results;
   for (size_t i = 0; i < layout.window_count(); ++i) {
@@ -120,7 +152,7 @@ std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<WindowJob>& jobs
 uint64_t UploadedBytesEmulated(const std::vector<WindowJob>& jobs) {
   BatchLayout layout;
   layout.Plan(jobs, kLargeGpu);
-  return layout.total_bytes();
+  return layout.uploaded_bytes();
 }
 
 DecodeResult DecodeImageEmulated(const ImageView& view, const OutputPlan& plan,

@@ -15,10 +15,12 @@ namespace l3 {
 constexpr GpuLimits kLargeGpu = {
     132, 228 << 10, 227 << 10, 1 << 10, {{{20, 20}, {16, 16}}, {{20, 20}, {16, 16}}}, {1056, 660}};
 constexpr GpuLimits kSmallGpu = {
-    80, 100 << 10, 99 << 10, 1 << 10, {{{16, 16}, {12, 12}}, {{16, 16}, {12, 12}}}, {0, 0}};
+    80,     100 << 10, 99 << 10, 1 << 10, {{{16, 16}, {12, 12}}, {{16, 16}, {12, 12}}},
+    {0, 0}, {16, 16},  4 << 10};
 
 // Runs the kernels of a batch that lies in host memory. Returns how many times a tile was decoded.
 uint64_t DecodeTilesEmulated(const TileBatch& batch);
+uint64_t DecodeJpegEmulated(const JpegBatch& batch);
 
 // Lays the batch out and decodes it as the GPU would, to outputs in host memory. Returns a result
 // for each window of each group of each job. `decoded_tiles`, if not null, gets how many times a

@@ -102,6 +102,12 @@ class EmulatedDevice : public GpuDevice {
     gpu_->Find(stream)->Queue(
         [gpu = gpu_, batch] { gpu->decoded_tiles_ += DecodeTilesEmulated(batch); });
   }
+  void LaunchJpeg(const JpegBatch& batch, CUstream_st* stream) override {
+    const Lock lock(gpu_->mutex_);
+    gpu_->launches_ += 2;
+    gpu_->Find(stream)->Queue(
+        [gpu = gpu_, batch] { gpu->decoded_tiles_ += DecodeJpegEmulated(batch); });
+  }
 
  private:
   EmulatedGpu* const gpu_;

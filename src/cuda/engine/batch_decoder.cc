@@ -158,6 +158,7 @@ void BatchDecoder::LaunchParts(const Slot& slot, CUstream_st* stream, const ForE
     forked_->MakeWait(second);
   }
   size_t launch = 0;
+  size_t round = 0;
   for (size_t part = 0; part < parts; ++part) {
     Upload(slot, part, for_each);
     slot.uploaded->MakeWait(stream);
@@ -167,6 +168,10 @@ void BatchDecoder::LaunchParts(const Slot& slot, CUstream_st* stream, const ForE
     for (bool is_second = false; launch < layout_.LaunchEnd(part); ++launch) {
       device_->Launch(layout_.Batch(slot.device.data(), launch), is_second ? second : stream);
       is_second = is_mixed && !is_second;
+    }
+    // Rounds share scratch memory, so they stay on one stream.
+    for (; round < layout_.RoundEnd(part); ++round) {
+      device_->LaunchJpeg(layout_.Round(slot.device.data(), round), stream);
     }
   }
   if (is_mixed) JoinStreams(stream);
@@ -251,7 +256,7 @@ void BatchDecoder::Launch(const std::vector<WindowJob>& jobs,
     slot.done->Synchronize();
     throw;
   }
-  uploaded_bytes_ = layout_.total_bytes();
+  uploaded_bytes_ = layout_.uploaded_bytes();
   ++launched_;
 }
 

@@ -18,6 +18,7 @@ void BatchLayout::Plan(const std::vector<WindowJob>& jobs, const GpuLimits& limi
   uploads_.PlanParts(images_, policy.part_bytes);
   tasks_.Find(images_, for_each);
   tasks_.PlanLaunches(uploads_.parts(), limits);
+  jpegs_.Plan(images_, tasks_, uploads_.parts(), limits);
 
   const bool has_plans = tasks_.store() == StoreKind::kPlans;
   windows_offset_ = Align16(results_bytes());
@@ -27,7 +28,17 @@ void BatchLayout::Plan(const std::vector<WindowJob>& jobs, const GpuLimits& limi
   numbers_offset_ = lists_offset_ + (has_plans ? tasks_.task_count() * sizeof(WindowList) : 0);
   uint64_t offset = numbers_offset_;
   if (has_plans) offset = Align16(offset + tasks_.number_count() * sizeof(uint32_t));
-  uploads_.Place(PlaceTables(offset), policy.direct_bytes);
+  uploads_.Place(PlaceJpegs(PlaceTables(offset)), policy.direct_bytes);
+  scratch_offset_ = Align16(uploads_.total_bytes());
+}
+
+// The same for images of jpeg tiles.
+uint64_t BatchLayout::PlaceJpegs(uint64_t offset) {
+  jpegs_offset_ = offset;
+  units_offset_ = Align16(jpegs_offset_ + jpegs_.image_count() * sizeof(DeviceJpeg));
+  jpeg_tiles_offset_ = Align16(units_offset_ + jpegs_.unit_count() * sizeof(JpegUnit));
+  jpeg_pixels_offset_ = Align16(jpeg_tiles_offset_ + jpegs_.tile_count() * sizeof(JpegTileTask));
+  return Align16(jpeg_pixels_offset_ + jpegs_.pixel_count() * sizeof(JpegPixelTask));
 }
 
 // Lays the tables of images from `offset` on; returns where they end.
@@ -85,6 +96,10 @@ void BatchLayout::WriteImage(size_t i, uint8_t* staging, uint8_t* device) const 
   tasks_.Write(
       i, status, uploads_,
       {staging, staging + tasks_offset_, staging + lists_offset_, staging + numbers_offset_});
+  jpegs_.Write(
+      i, status, uploads_,
+      {staging, staging + jpegs_offset_, staging + units_offset_, staging + jpeg_tiles_offset_,
+       staging + jpeg_pixels_offset_, device + jpegs_offset_, device + scratch_offset_});
 }
 
 void BatchLayout::WriteWindow(size_t i, size_t w, uint8_t* staging, uint8_t* device) const {
@@ -128,6 +143,18 @@ TileBatch BatchLayout::Batch(uint8_t* device, size_t launch) const {
     batch.plans = reinterpret_cast<const OutputPlan*>(device + plans_offset_);
     batch.window_numbers = reinterpret_cast<const uint32_t*>(device + numbers_offset_);
   }
+  return batch;
+}
+
+JpegBatch BatchLayout::Round(uint8_t* device, size_t round) const {
+  JpegBatch batch =
+      jpegs_.Batch(round, reinterpret_cast<const JpegUnit*>(device + units_offset_),
+                   reinterpret_cast<const JpegTileTask*>(device + jpeg_tiles_offset_),
+                   reinterpret_cast<const JpegPixelTask*>(device + jpeg_pixels_offset_));
+  batch.windows = reinterpret_cast<const DeviceWindow*>(device + windows_offset_);
+  batch.plans = reinterpret_cast<const OutputPlan*>(device + plans_offset_);
+  batch.window_numbers = reinterpret_cast<const uint32_t*>(device + numbers_offset_);
+  batch.results = reinterpret_cast<uint64_t*>(device);
   return batch;
 }
 

@@ -1,7 +1,10 @@
 // Lays out the one buffer that a batch is uploaded to, and writes what is staged in pieces.
 // Layer: cuda; plain C++, without streams or allocators.
 //
-//   results | windows | plans | tile tasks | window lists | value tables, rans models | payloads
+//   results | windows | plans | tile tasks | window lists | tables, models | jpeg | payloads
+//
+// `jpeg` has the models, units and tasks of images of jpeg tiles. Behind the payloads lies scratch
+// memory for their samples, which does not go up.
 //
 // Payloads come last (upload_layout.h), so that the buffer can go up in chunks and a part can be
 // decoded when it is there.
@@ -13,6 +16,7 @@
 
 #include "base/for_each.h"
 #include "cuda/engine/batch_image.h"
+#include "cuda/engine/jpeg_tasks.h"
 #include "cuda/engine/tile_tasks.h"
 #include "cuda/engine/upload_layout.h"
 #include "output/window_job.h"
@@ -31,8 +35,10 @@ class BatchLayout {
   const std::vector<BatchImage>& images() const { return images_; }
   const UploadLayout& uploads() const { return uploads_; }
 
-  // Size of the buffer, which must be 16-byte aligned, and of its start, which is staged.
-  uint64_t total_bytes() const { return uploads_.total_bytes(); }
+  // Size of the buffer, which must be 16-byte aligned, of what of it goes up, and of its start,
+  // which is staged.
+  uint64_t total_bytes() const { return scratch_offset_ + jpegs_.scratch_bytes(); }
+  uint64_t uploaded_bytes() const { return uploads_.total_bytes(); }
   uint64_t staged_bytes() const { return uploads_.staged_bytes(); }
   // The results come first: one uint64_t for each window of each image.
   size_t window_count() const { return images_.empty() ? 0 : images_.back().window_end; }
@@ -54,6 +60,10 @@ class BatchLayout {
   // The launches of all parts, one after the other, in a buffer at `device`.
   size_t launch_count() const { return tasks_.launch_count(); }
   TileBatch Batch(uint8_t* device, size_t launch) const;
+  // The same of images of jpeg tiles: rounds.
+  size_t RoundEnd(size_t part) const { return jpegs_.round_ends()[part]; }
+  size_t round_count() const { return jpegs_.round_count(); }
+  JpegBatch Round(uint8_t* device, size_t round) const;
 
  private:
   struct Tables {
@@ -63,18 +73,25 @@ class BatchLayout {
   };
 
   uint64_t PlaceTables(uint64_t offset);
+  uint64_t PlaceJpegs(uint64_t offset);
   void WriteImage(size_t image, uint8_t* staging, uint8_t* device) const;
   void WriteWindow(size_t image, size_t window, uint8_t* staging, uint8_t* device) const;
 
   std::vector<BatchImage> images_;
   UploadLayout uploads_;
   TileTasks tasks_;
+  JpegTasks jpegs_;
   std::vector<Tables> tables_;  // of each image
   uint64_t windows_offset_ = 0;
   uint64_t plans_offset_ = 0;
   uint64_t tasks_offset_ = 0;
   uint64_t lists_offset_ = 0;
   uint64_t numbers_offset_ = 0;
+  uint64_t jpegs_offset_ = 0;
+  uint64_t units_offset_ = 0;
+  uint64_t jpeg_tiles_offset_ = 0;
+  uint64_t jpeg_pixels_offset_ = 0;
+  uint64_t scratch_offset_ = 0;
 };
 
 }  // namespace l3

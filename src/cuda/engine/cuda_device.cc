@@ -63,6 +63,10 @@ class CudaDevice : public GpuDevice {
     const CurrentCudaDevice current(device_);
     LaunchDecodeTiles(batch, stream);
   }
+  void LaunchJpeg(const JpegBatch& batch, CUstream_st* stream) override {
+    const CurrentCudaDevice current(device_);
+    LaunchDecodeJpeg(batch, stream);
+  }
 
  private:
   static GpuLimits LimitsOf(int device_id) {

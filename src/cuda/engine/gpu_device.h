@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "cuda/kernels/jpeg_batch.h"
 #include "cuda/kernels/tile_batch.h"
 
 struct CUstream_st;
@@ -28,6 +29,9 @@ struct GpuLimits {
   WarpLimits rans[2][kStoreKinds];  // of the kernels of rans tiles, by RansWarps()
   // So many packed tiles in a launch are decoded by teams, at most. By StoreKind.
   uint32_t team_tiles[kStoreKinds];
+  WarpLimits jpeg = {16, 16};  // of the kernel that decodes jpeg tiles
+  // For samples of jpeg tiles, of each of the two batches in flight.
+  uint64_t jpeg_scratch_bytes = 64 << 20;
 
   WarpLimits& RansWarps(uint32_t sample_bytes, StoreKind store) {
     return rans[sample_bytes - 1][static_cast<uint32_t>(store)];
@@ -60,6 +64,7 @@ class GpuDevice {
   // Between memory of either kind.
   virtual void Copy(void* to, const void* from, size_t bytes, CUstream_st* stream) = 0;
   virtual void Launch(const TileBatch& batch, CUstream_st* stream) = 0;
+  virtual void LaunchJpeg(const JpegBatch& batch, CUstream_st* stream) = 0;
 };
 
 }  // namespace l3

@@ -66,6 +66,7 @@ GpuLimits GetGpuLimits() {
         limits.multiprocessors *
         std::min(static_cast<uint32_t>(teams), kTeamsPerSm[static_cast<uint32_t>(store)]);
   }
+  limits.jpeg = GetWarpLimits(DecodeJpegTilesKernel());
   return limits;
 }
 
@@ -87,6 +88,22 @@ void LaunchDecodeTiles(const TileBatch& batch, CUstream_st* stream) {
       kernel, dim3(static_cast<unsigned>(batch.task_count / batch.warps_per_block)),
       dim3(kWarpLanes, in_teams ? kTeamChannels : batch.warps_per_block), arguments,
       batch.shared_bytes, stream));
+}
+
+void LaunchDecodeJpeg(const JpegBatch& batch, CUstream_st* stream) {
+  if (std::max(batch.tile_count, batch.pixel_count) > uint32_t{INT_MAX}) {
+    throw std::runtime_error("A batch has more than 2^31 - 1 tiles. Use smaller batches.");
+  }
+  JpegBatch argument = batch;
+  void* arguments[] = {&argument};
+  const void* const decode = DecodeJpegTilesKernel();
+  L3_CUDA_CHECK(cudaFuncSetAttribute(decode, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     DeviceAttribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)));
+  L3_CUDA_CHECK(cudaLaunchKernel(decode, dim3(batch.tile_count / batch.warps_per_block),
+                                 dim3(kWarpLanes, batch.warps_per_block), arguments,
+                                 batch.shared_bytes, stream));
+  L3_CUDA_CHECK(cudaLaunchKernel(StoreJpegTilesKernel(), dim3(batch.pixel_count), dim3(kWarpLanes),
+                                 arguments, sizeof(WarpScratch), stream));
 }
 
 }  // namespace l3

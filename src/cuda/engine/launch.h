@@ -15,5 +15,7 @@ GpuLimits GetGpuLimits();
 // Queues the decoding of a batch that lies in device memory. Throws
 // std::runtime_error if CUDA refuses the launch.
 void LaunchDecodeTiles(const TileBatch& batch, CUstream_st* stream);
+// The same for images of jpeg tiles: decodes, then stores.
+void LaunchDecodeJpeg(const JpegBatch& batch, CUstream_st* stream);
 
 }  // namespace l3

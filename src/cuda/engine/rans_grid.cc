@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cuda/kernels/rans_lookup.cuh"
-
 namespace l3 {
 namespace {
 
@@ -33,11 +31,12 @@ double PredictRansTime(const std::vector<uint64_t>& task_counts, size_t begin, s
 }  // namespace
 
 RansGrid PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<size_t>& part_ends,
-                  uint32_t scratch_bytes, const WarpLimits& warps, const GpuLimits& limits) {
+                  uint32_t table_bytes, uint32_t scratch_bytes, const WarpLimits& warps,
+                  const GpuLimits& limits) {
   RansGrid best = {};
   double best_time = 0;
   for (uint32_t per_block = 1; per_block <= warps.per_block; ++per_block) {
-    const uint32_t bytes = static_cast<uint32_t>(sizeof(RansLookup)) + per_block * scratch_bytes;
+    const uint32_t bytes = table_bytes + per_block * scratch_bytes;
     // The smallest is planned even if it does not fit: launching it fails with CUDA's error.
     if (bytes > limits.shared_bytes_per_block && per_block > 1) break;
     const RansGrid grid = {

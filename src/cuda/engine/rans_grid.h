@@ -15,9 +15,10 @@ struct RansGrid {
 };
 
 // The grid of the least predicted time for images of so many tasks, launched in parts that end at
-// these images, when a warp needs `scratch_bytes` of shared memory, and a multiprocessor has so
-// many `warps`.
+// these images, when a block needs `table_bytes` of shared memory, each of its warps
+// `scratch_bytes`, and a multiprocessor has so many `warps`. Used for jpeg tiles too.
 RansGrid PlanRans(const std::vector<uint64_t>& task_counts, const std::vector<size_t>& part_ends,
-                  uint32_t scratch_bytes, const WarpLimits& warps, const GpuLimits& limits);
+                  uint32_t table_bytes, uint32_t scratch_bytes, const WarpLimits& warps,
+                  const GpuLimits& limits);
 
 }  // namespace l3

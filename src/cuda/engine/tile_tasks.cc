@@ -60,7 +60,7 @@ void TileTasks::Find(const std::vector<BatchImage>& images, const ForEach& for_e
       if (image.window_count() != 1) tasks.number_count += image.TilesOf(w).tile_count();
       has_plans = has_plans || !IsWholeImageAsStored(image.view.info, image.PlanOf(w));
     }
-    has_plans = has_plans || image.window_count() != 1;
+    has_plans = has_plans || image.window_count() != 1 || image.view.jpeg.data != nullptr;
     reads = reads || image.job->cached == nullptr;
     tiles += image.tiles.tile_count();
     numbers += tasks.number_count;
@@ -105,10 +105,31 @@ void TileTasks::ListWindows(size_t i) {
   }
 }
 
+WindowList TileTasks::WindowsOf(size_t i, uint32_t row, uint32_t column) const {
+  const BatchImage& image = (*images_)[i];
+  const uint32_t first = static_cast<uint32_t>(tasks_[i].first_number);
+  if (image.window_count() == 1) return {first, 1};
+  const TileSpan& span = image.tiles;
+  const size_t tile = size_t{row - span.row_begin} * span.columns() + (column - span.column_begin);
+  const uint32_t* const ends = number_ends_.data() + tasks_[i].first_tile;
+  const uint32_t begin = tile == 0 ? 0 : ends[tile - 1];
+  return {first + begin, ends[tile] - begin};
+}
+
+void TileTasks::Note(const WindowList& windows, uint64_t bad_tile, uint8_t* results) const {
+  for (uint32_t i = windows.begin; i < windows.begin + windows.count; ++i) {
+    uint64_t result;
+    std::memcpy(&result, results + numbers_[i] * sizeof(result), sizeof(result));
+    Put(results, numbers_[i], std::min(result, bad_tile));
+  }
+}
+
 // Calls function(row, column, windows) for each tile that windows of an image need, in their order.
+// Of an image of jpeg tiles for none: these are tasks of JpegTasks.
 template <class Function>
 void TileTasks::ForEachTile(size_t i, const Function& function) const {
   const TileSpan& span = (*images_)[i].tiles;
+  if ((*images_)[i].view.jpeg.data != nullptr) return;
   const bool is_alone = (*images_)[i].window_count() == 1;
   const uint32_t* end = number_ends_.data() + tasks_[i].first_tile;
   const uint32_t first = static_cast<uint32_t>(tasks_[i].first_number);
@@ -165,7 +186,8 @@ void TileTasks::PlanBlocks(const std::vector<UploadPart>& parts, const GpuLimits
     if (scratch_bytes == 0) continue;
     const WarpLimits& warps = limits.rans[bytes - 1][static_cast<size_t>(store_)];
     const uint32_t per_block =
-        PlanRans(rans_counts_, part_ends_, scratch_bytes, warps, limits).warps_per_block;
+        PlanRans(rans_counts_, part_ends_, sizeof(RansLookup), scratch_bytes, warps, limits)
+            .warps_per_block;
     for (size_t i = 0; i < images_->size(); ++i) {
       if (rans_counts_[i] == 0) continue;
       tasks_[i].count[kModel] = CeilDiv(rans_counts_[i], per_block) * per_block;
@@ -246,11 +268,6 @@ void TileTasks::Write(size_t i, Status status, const UploadLayout& uploads,
     Put(to.tasks, number, task);
     if (has_lists) Put(to.lists, number, windows);
   };
-  const auto note = [&](size_t window, uint64_t bad_tile) {
-    uint64_t result;
-    std::memcpy(&result, to.results + window * sizeof(result), sizeof(result));
-    Put(to.results, window, std::min(result, bad_tile));
-  };
   if (has_lists && tasks.number_count != 0) {
     std::memcpy(to.numbers + tasks.first_number * sizeof(numbers_[0]),
                 numbers_.data() + tasks.first_number, tasks.number_count * sizeof(numbers_[0]));
@@ -271,9 +288,7 @@ void TileTasks::Write(size_t i, Status status, const UploadLayout& uploads,
                place.bytes / kPayloadAlignment},
               some);
       } else {
-        for (uint32_t k = 0; k < some.count; ++k) {
-          note(numbers_[some.begin + k], BadTile(tile, is_found ? status : Status::kCorruptHeader));
-        }
+        Note(some, BadTile(tile, is_found ? status : Status::kCorruptHeader), to.results);
         write(kind, {window, 0, 0, 0});
       }
       left = {left.begin + some.count, left.count - some.count};

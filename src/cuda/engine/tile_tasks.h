@@ -1,4 +1,5 @@
 // The tasks of a batch: which windows need each tile, which kernel decodes it, in which order.
+// Those of jpeg tiles are planned in jpeg_tasks.h.
 // Layer: cuda; plain C++.
 #pragma once
 
@@ -45,6 +46,11 @@ class TileTasks {
   // Writes an image's tasks, and what the results of its windows start from. Tiles without a sound
   // payload, or all if `status` is that of a damaged image, are no task of a kernel.
   void Write(size_t image, Status status, const UploadLayout& uploads, const Places& to) const;
+
+  // The windows that need a tile of an image's span.
+  WindowList WindowsOf(size_t image, uint32_t row, uint32_t column) const;
+  // Lowers the results of windows to that of a bad tile.
+  void Note(const WindowList& windows, uint64_t bad_tile, uint8_t* results) const;
 
  private:
   static constexpr size_t kModel = static_cast<size_t>(TileKind::kModel);

@@ -13,5 +13,8 @@ template <TileKind kKind, uint32_t kSampleBytes>
 const void* DecodeTilesOf(StoreKind store);
 // DecodeTilesInTeams<store>.
 const void* DecodeTilesInTeamsOf(StoreKind store);
+// Of a JpegBatch: the first launch and the second.
+const void* DecodeJpegTilesKernel();
+const void* StoreJpegTilesKernel();
 
 }  // namespace l3

@@ -64,9 +64,9 @@ struct alignas(16) RansLookup {
 
 // Fills some tables, with a token in each lane. Where a token's slots begin stands by how much it
 // is above the token before; sums of these, of 32 slots in each lane, are the tokens.
-template <class Samples, class Warp>
+template <class Samples, class Warp, class Model>
 L3_DEVICE void PutTables(Warp& warp, uint32_t begin, uint32_t end, uint32_t warp_index,
-                         uint32_t warp_count, const RansModel& model, RansLookup* lookup) {
+                         uint32_t warp_count, const Model& model, RansLookup* lookup) {
   static_assert(kRansScale == kWarpLanes * 2 * sizeof(Chunk));
   static_assert(offsetof(RansLookup, token_of_slot) % sizeof(Chunk) == 0);
   constexpr uint32_t kInAllBytes = 0x01010101;

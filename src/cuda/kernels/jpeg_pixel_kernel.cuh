@@ -1,0 +1,252 @@
+// Stores pixels of jpeg tiles, from the samples of their components in planes: upsampling and
+// colour by core/jpeg_pixels.h, then the plan of a window. Layer: cuda. Written against a warp
+// (warp.h) and the store policy of plan_store.cuh.
+//
+//   warp -> some rows of a window, one after the other; lane -> eight pixels
+//
+// Two pixels or samples share a word, as SampleGroup has them.
+#pragma once
+
+#include "core/jpeg_pixels.h"
+#include "cuda/kernels/device_memory.h"
+#include "cuda/kernels/jpeg_batch.h"
+#include "cuda/kernels/lane_math.cuh"
+#include "cuda/kernels/plan_store.cuh"
+#include "cuda/kernels/sample_group.cuh"
+#include "cuda/kernels/warp.h"
+#include "cuda/kernels/warp_scratch.cuh"
+
+namespace l3 {
+
+constexpr uint32_t kByteFields = 0x00FF00FF;
+
+// Eight samples of a row of `row_bytes`, from any one on. Bytes outside of the row are any.
+struct EightBytes {
+  uint32_t low, high;
+
+  L3_DEVICE EightBytes(const uint8_t* row, uint32_t row_bytes, int32_t begin) {
+    const int32_t end = static_cast<int32_t>(row_bytes) - 4;
+    const auto word = [&](int32_t at) {
+      return LoadWord(row + (at < 0 ? 0 : at < end ? at : end));
+    };
+    const int32_t first = begin & ~3;
+    const uint32_t shift = 8 * static_cast<uint32_t>(begin & 3);
+    const uint32_t middle = word(first + 4);
+    low = FunnelShift(word(first), middle, shift);
+    high = FunnelShift(middle, word(first + 8), shift);
+  }
+  L3_DEVICE SampleGroup Group() const {
+    SampleGroup group;
+    group.word[0] = PermuteBytes(low, high, 0x4400) & kByteFields;
+    group.word[1] = PermuteBytes(low, high, 0x5511) & kByteFields;
+    group.word[2] = PermuteBytes(low, high, 0x6622) & kByteFields;
+    group.word[3] = PermuteBytes(low, high, 0x7733) & kByteFields;
+    return group;
+  }
+  L3_DEVICE uint32_t Byte(uint32_t i) const { return ByteAt(i < 4 ? low : high, i % 4); }
+  L3_DEVICE void SetByte(uint32_t i, uint32_t value) {
+    const uint32_t shift = 8 * (i % 4);
+    uint32_t& word = i < 4 ? low : high;
+    word = (word & ~(0xFFu << shift)) | value << shift;
+  }
+};
+
+// The rows of chroma that a row of pixels needs, and how they are weighted: UpsampleJpeg() with
+// what is the same for a row known.
+struct ChromaRow {
+  uint32_t near_y, far_y;
+  bool is_smooth;
+  uint32_t near_weight, far_weight;  // of rows
+
+  L3_DEVICE ChromaRow(const JpegInfo& jpeg, uint32_t y)
+      : near_y(y >> jpeg.chroma_y_shift),
+        far_y(near_y),
+        is_smooth(HasSmoothChroma(jpeg)),
+        near_weight(1),
+        far_weight(0) {
+    if (jpeg.chroma_y_shift == 0 || !is_smooth) return;
+    if (y % 2 == 0 && near_y != 0) --far_y;
+    if (y % 2 != 0 && near_y + 1 != JpegRows(jpeg, 1)) ++far_y;
+    near_weight = 3;
+    far_weight = 1;
+  }
+};
+
+// Chroma of eight pixels from (x, ...) of the image on, of a component with half the columns.
+// `near` and `far` are its rows, from column `origin` on.
+L3_DEVICE SampleGroup UpsampleColumns(const JpegInfo& jpeg, const ChromaRow& row,
+                                      const uint8_t* near, const uint8_t* far, uint32_t row_bytes,
+                                      uint32_t origin, uint32_t x) {
+  // Samples i - 1 to i + 6, where that of the first pixel is sample i.
+  const uint32_t i = x / 2;
+  const uint32_t columns = JpegColumns(jpeg, 1);
+  const auto load = [&](const uint8_t* from) {
+    EightBytes bytes(from, row_bytes, static_cast<int32_t>(i - origin) - 1);
+    // Beyond the edges the last sample is repeated.
+    if (i == 0) bytes.low = (bytes.low & ~0xFFu) | ByteAt(bytes.low, 1);
+    const uint32_t beyond = columns - i + 1;
+    if (beyond < 6) bytes.SetByte(beyond, bytes.Byte(beyond - 1));
+    return bytes;
+  };
+  const EightBytes n = load(near);
+  uint32_t v[4] = {n.low & kByteFields, n.low >> 8 & kByteFields, n.high & kByteFields,
+                   n.high >> 8 & kByteFields};
+  if (row.far_weight != 0) {
+    const EightBytes f = load(far);
+    v[0] = v[0] * 3 + (f.low & kByteFields);
+    v[1] = v[1] * 3 + (f.low >> 8 & kByteFields);
+    v[2] = v[2] * 3 + (f.high & kByteFields);
+    v[3] = v[3] * 3 + (f.high >> 8 & kByteFields);
+  }
+  // Words of two samples: those of numbers i + a and i + a + 2.
+  const uint32_t at_m1 = v[0], at_0 = v[1];
+  const uint32_t at_1 = PermuteBytes(v[0], v[2], 0x5432);
+  const uint32_t at_2 = PermuteBytes(v[1], v[3], 0x5432);
+  const bool is_odd = x % 2 != 0;
+  if (!row.is_smooth) {
+    return is_odd ? SampleGroup{{at_0, at_1, at_1, at_2}} : SampleGroup{{at_0, at_0, at_1, at_1}};
+  }
+  const bool both_ways = row.far_weight != 0;
+  const uint32_t shift = both_ways ? 4 : 2;
+  const uint32_t round_even = (both_ways ? 8 : 1) * SampleGroup::kOnes;
+  const uint32_t round_odd = (both_ways ? 7 : 2) * SampleGroup::kOnes;
+  const auto mix = [shift](uint32_t own, uint32_t other, uint32_t round) {
+    return (own * 3 + other + round) >> shift & kByteFields;
+  };
+  SampleGroup group;
+  if (is_odd) {
+    group.word[0] = mix(at_0, at_1, round_odd);
+    group.word[1] = mix(at_1, at_0, round_even);
+    group.word[2] = mix(at_1, at_2, round_odd);
+    group.word[3] = mix(at_2, at_1, round_even);
+  } else {
+    group.word[0] = mix(at_0, at_m1, round_even);
+    group.word[1] = mix(at_0, at_1, round_odd);
+    group.word[2] = mix(at_1, at_0, round_even);
+    group.word[3] = mix(at_1, at_2, round_odd);
+  }
+  return group;
+}
+
+// The same of a component with all columns.
+L3_DEVICE SampleGroup UpsampleRows(const ChromaRow& row, const uint8_t* near, const uint8_t* far,
+                                   uint32_t row_bytes, uint32_t origin, uint32_t x, uint32_t y) {
+  const int32_t begin = static_cast<int32_t>(x - origin);
+  SampleGroup group = EightBytes(near, row_bytes, begin).Group();
+  if (row.far_weight == 0) return group;
+  const SampleGroup other = EightBytes(far, row_bytes, begin).Group();
+  const uint32_t round = (1 + y % 2) * SampleGroup::kOnes;
+  L3_UNROLL
+  for (uint32_t k = 0; k < SampleGroup::kWords; ++k) {
+    group.word[k] = (group.word[k] * 3 + other.word[k] + round) >> 2 & kByteFields;
+  }
+  return group;
+}
+
+// A byte of a word as a signed number.
+L3_DEVICE int32_t SignedByteAt(uint32_t word, uint32_t i) {
+#if defined(__CUDA_ARCH__)
+  return static_cast<int32_t>(PermuteBytes(word, 0, i * 0x1111 | 0x8880));
+#else
+  return static_cast<int8_t>(ByteAt(word, i));
+#endif
+}
+
+// ConvertYcbcr() of eight pixels, in place.
+L3_DEVICE void ConvertYcbcrGroups(SampleGroup (&planes)[3]) {
+  constexpr int32_t kMost = 0xFFFFFF;  // 255 and a fraction, of 16 bits
+  L3_UNROLL
+  for (uint32_t k = 0; k < SampleGroup::kWords; ++k) {
+    const uint32_t luma = planes[0].word[k];
+    const uint32_t blues = planes[1].word[k] ^ 0x00800080;  // less 128
+    const uint32_t reds = planes[2].word[k] ^ 0x00800080;
+    uint32_t rgb[3][2];
+    L3_UNROLL
+    for (uint32_t i = 0; i < 2; ++i) {
+      // Luma and a half.
+      const int32_t y = static_cast<int32_t>(PermuteBytes(luma, 0x8000, i == 0 ? 0x4054 : 0x4254));
+      const int32_t cb = SignedByteAt(blues, 2 * i);
+      const int32_t cr = SignedByteAt(reds, 2 * i);
+      rgb[0][i] = static_cast<uint32_t>(Clamp(y + 91881 * cr, kMost));
+      rgb[1][i] = static_cast<uint32_t>(Clamp(y - 22554 * cb - 46802 * cr, kMost));
+      rgb[2][i] = static_cast<uint32_t>(Clamp(y + 116130 * cb, kMost));
+    }
+    L3_UNROLL
+    for (uint32_t c = 0; c < 3; ++c) planes[c].word[k] = HighHalves(rgb[c][0], rgb[c][1]);
+  }
+}
+
+// The samples of eight pixels from (x, y) of the image on.
+template <uint32_t kChannels>
+L3_DEVICE void MakeJpegPixels(const JpegUnit& unit, const JpegInfo& jpeg, uint32_t x, uint32_t y,
+                              SampleGroup (&planes)[kChannels]) {
+  const auto row = [&](uint32_t c, uint32_t sample_y) {
+    return GlobalPointer(unit.plane[c]) +
+           size_t{sample_y - (unit.y_px >> jpeg.y_shift(c))} * unit.row_bytes[c];
+  };
+  const EightBytes luma(row(0, y), unit.row_bytes[0], static_cast<int32_t>(x - unit.x_px));
+  planes[0] = luma.Group();
+  if constexpr (kChannels == 3) {
+    const ChromaRow chroma(jpeg, y);
+    const uint32_t origin = unit.x_px >> jpeg.chroma_x_shift;
+    L3_UNROLL
+    for (uint32_t c = 1; c < 3; ++c) {
+      const uint8_t* const near = row(c, chroma.near_y);
+      const uint8_t* const far = row(c, chroma.far_y);
+      planes[c] = jpeg.chroma_x_shift != 0
+                      ? UpsampleColumns(jpeg, chroma, near, far, unit.row_bytes[c], origin, x)
+                      : UpsampleRows(chroma, near, far, unit.row_bytes[c], origin, x, y);
+    }
+    if (jpeg.color == JpegColor::kYcbcr) ConvertYcbcrGroups(planes);
+  }
+}
+
+template <uint32_t kChannels, class Warp>
+L3_DEVICE void StoreJpegPixels(Warp& warp, const JpegUnit& unit, const TilePlans& plans,
+                               const TileRect& rect, WarpScratch* scratch) {
+  const JpegInfo& jpeg = unit.image->info;
+  using Store = PlansStore<kChannels, 1>;
+  const Store store(PlannedRows<1>{plans, rect.x_px, rect.y_px, kChannels});
+  typename Store::Halves halves(warp, store, true, rect.width_px, scratch);
+  // Lanes beyond the last pixel make those of the first lane.
+  const uint32_t first = kGroupSize * warp.lane();
+  const uint32_t x = rect.x_px + (first < rect.width_px ? first : 0);
+  L3_NO_UNROLL
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    SampleGroup planes[kChannels];
+    MakeJpegPixels<kChannels>(unit, jpeg, x, rect.y_px + y, planes);
+    if (halves.serves()) {
+      halves.StoreRow(warp, planes, 0xFF, y);
+      continue;
+    }
+    uint32_t words[kInterleavedWords<kChannels, 1>];
+    Interleave<kChannels, 1>(planes, words);
+    uint8_t* const place = scratch->row + first * kChannels;
+    warp.Sync();  // the row before has been stored
+    L3_UNROLL
+    for (uint32_t i = 0; i < kInterleavedWords<kChannels, 1>; ++i) {
+      StoreWord(place + 4 * i, words[i]);
+    }
+    warp.Sync();
+    store.StoreRareRow(warp, scratch->row, 0, y, rect.width_px);
+  }
+}
+
+// Does a task of the second launch.
+template <class Warp>
+L3_DEVICE void RunJpegPixels(Warp& warp, const JpegBatch& batch, uint32_t number,
+                             WarpScratch* scratch) {
+  const JpegPixelTask& task = batch.pixels[number];
+  const JpegUnit& unit = batch.units[task.unit];
+  const TilePlans plans = {batch.plans, batch.windows, &task.window, 1};
+  TileRect rect = ClipToWindow(batch.plans[task.window].window, unit.rect);
+  rect = ClipToWindow({rect.x_px, rect.y_px, rect.width_px, rect.height_px},
+                      {task.x_px, task.y_px, kRowSpan, kJpegTaskRows});
+  if (unit.image->info.components == 1) {
+    StoreJpegPixels<1>(warp, unit, plans, rect, scratch);
+  } else {
+    StoreJpegPixels<3>(warp, unit, plans, rect, scratch);
+  }
+}
+
+}  // namespace l3
