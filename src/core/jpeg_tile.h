@@ -286,7 +286,7 @@ inline bool DecodeJpegClass(const JpegInfo& jpeg, const JpegTables& tables, cons
     const uint16_t* quantizers;
     uint32_t last;
   };
-  Block blocks[kRansLanes];
+  Block blocks[kRansLanes] = {};
   uint32_t count = 0;
   const auto run = [&] {
     for (uint32_t k = count > 0 ? blocks[0].last : 0; k > 0; --k) {
