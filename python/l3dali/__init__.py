@@ -17,6 +17,7 @@ from l3dali.codec import (
 from l3dali.errors import ImageError, L3Error, Status, UsageError
 from l3dali.files import imread, imwrite, info
 from l3dali.images.transcoding import transcode
+from l3dali.volumes import decode_volume, encode_volume
 
 __version__ = _build_info.VERSION  #: As "1.0.0".
 
@@ -31,7 +32,9 @@ __all__ = [
     "__version__",
     "decode",
     "decode_batch",
+    "decode_volume",
     "encode",
+    "encode_volume",
     "imread",
     "imwrite",
     "info",

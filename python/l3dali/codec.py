@@ -15,7 +15,8 @@ from l3dali._native import DecodeBatch as DecodeBatch
 from l3dali.arguments import DEFAULT_THREADS, Image, Layout, Window
 from l3dali.arguments import MAX_PIXELS as MAX_PIXELS
 from l3dali.errors import L3Error, Status
-from l3dali.metadata import dump_metadata, load_metadata
+from l3dali.metadata import Volume as Volume
+from l3dali.metadata import dump_metadata, load_metadata, volume_of
 from l3dali.signatures import remedy_for_other
 
 if TYPE_CHECKING:
@@ -116,6 +117,11 @@ class Info:
             ValueError: they are damaged, or larger than 16 MiB.
         """
         return None if self.metadata_json is None else load_metadata(self.metadata_json)
+
+    @property
+    def volume(self) -> Volume | None:
+        """The volume that the image holds (`encode_volume`), or None; ValueError as `metadata`."""
+        return volume_of(self.metadata, self.height, self.width)
 
 
 @contextlib.contextmanager
@@ -308,6 +314,19 @@ def info(data: Buffer) -> Info:
     }
     named = {"icc ": "icc", "exif": "exif", "xmp ": "xmp", "keyv": "metadata_json"}
     return Info(**fields, **{name: chunks.get(kind) for kind, name in named.items()})
+
+
+def head_info(data: memoryview) -> Info:
+    """`info` of a file in memory, of which little more than header, chunks and index is read."""
+    size = 4096
+    while size < len(data):
+        try:
+            return info(data[:size])
+        except L3Error as error:
+            if error.status is not Status.TRUNCATED:
+                raise
+        size *= 4
+    return info(data)
 
 
 def verify(

@@ -6,12 +6,12 @@ import json
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-__all__ = ["dump_metadata", "load_metadata"]
+__all__ = ["Volume", "dump_metadata", "load_metadata"]
 
 MAX_METADATA_BYTES = 2**24  # of a block; the largest ICC profiles have 1 to 4 MiB
 _MOST_LEVELS = 200  # of nested lists and mappings
@@ -91,6 +91,8 @@ def _plain(value: Any, levels: int) -> Any:
 
 
 # Names of pairs.
+VOLUME = "volume"  # slices, one below the other
+NIFTI = "nifti"  # the header of a NIfTI file and its extensions, in hexadecimal digits
 TIFF = "tiff"  # tags of TIFF files
 PNG = "png"  # chunks of PNG files
 DICOM = "dicom"  # data elements of DICOM files, by keyword
@@ -99,6 +101,56 @@ PNG_RESOLUTION = b"pHYs"
 _PHYS_BYTES = 9
 PNG_TEXTS = frozenset({b"tEXt", b"zTXt", b"iTXt"})
 KEPT_PNG_CHUNKS = PNG_TEXTS | {PNG_RESOLUTION}
+
+
+@dataclass(frozen=True)
+class Volume:
+    """The volume that an image holds, by its metadata. Sizes are in voxels."""
+
+    depth: int  #: number of slices
+    height: int
+    width: int
+    rows: int  #: of the image, for each slice: those behind `height` are padding
+    pairs: Mapping[str, Any] = field(hash=False)  #: the value of "volume" in the metadata
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(D, H, W): axes z, y and x."""
+        return self.depth, self.height, self.width
+
+    @property
+    def affine(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """4 x 4, from (x, y, z, 1) of a voxel to millimetres, RAS; as nibabel's.
+
+        What was not stored is 1 (spacing, direction) or 0 (origin).
+        """
+        if "affine" in self.pairs:
+            return np.array(self.pairs["affine"], float).reshape(4, 4)
+        affine = np.eye(4)
+        direction = np.array(self.pairs.get("direction", np.eye(3)), float).reshape(3, 3)
+        affine[:3, :3] = direction * np.array(self.pairs.get("spacing", (1, 1, 1)), float)
+        affine[:3, 3] = self.pairs.get("origin", (0, 0, 0))
+        has_place = self.pairs.keys() & {"direction", "spacing", "origin"}
+        return np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine if has_place else affine  # LPS to RAS
+
+    @property
+    def voxels(self) -> dict[int, np.ndarray[Any, np.dtype[np.int64]]]:
+        """Of a label volume: (N, 3), z, y and x of some voxels of each class but 0."""
+        sample = self.pairs.get("voxels", {})
+        return {int(number): np.array(places).reshape(-1, 3) for number, places in sample.items()}
+
+
+def volume_of(metadata: Mapping[str, Any] | None, height: int, width: int) -> Volume | None:
+    """The volume in an image of `height` x `width` pixels; None if it holds none."""
+    pairs = (metadata or {}).get(VOLUME)
+    if not isinstance(pairs, Mapping):
+        return None
+    depth, rows = pairs.get("depth"), pairs.get("height")
+    if not isinstance(depth, int) or not isinstance(rows, int) or depth < 1 or height % depth:
+        return None
+    return (
+        Volume(depth, rows, width, height // depth, pairs) if 0 < rows * depth <= height else None
+    )
 
 
 @dataclass(frozen=True)

@@ -212,6 +212,20 @@ def test_pixels_under_the_cursor(client: Client) -> None:
     assert client.ask("pixel/1/520/0")[0] == 404
 
 
+def test_slices_of_a_volume(tmp_path: Path, serve: Callable[..., Client]) -> None:
+    volume = RNG.integers(0, 255, (5, 70, 90), np.uint8)
+    (tmp_path / "a.l3").write_bytes(l3dali.encode_volume(volume))
+    client = serve(tmp_path)
+    info = client.json("info/0")
+    assert (info["height"], info["slices"], info["top_level"]) == (70, 5, 0)
+    tile = client.tile("0/0/0/0?slice=3", np.uint8, 1, 90)
+    np.testing.assert_array_equal(tile[..., 0], volume[3])
+    assert client.json("pixel/0/69/8?slice=4")["values"] == [volume[4, 69, 8]]
+    assert client.ask("pixel/0/70/8?slice=4")[0] == 404
+    assert client.ask("tile/0/0/0/0?slice=5")[0] == 404
+    assert Image.open(io.BytesIO(client.ask("thumbnail/0")[1])).size == (90, 70)
+
+
 def test_damage_is_reported_for_its_tile(client: Client) -> None:
     status, body = client.ask("thumbnail/3")
     assert status == 422

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import math
 import re
 import sys
 import threading
@@ -80,18 +81,21 @@ class Viewer:
                 return self._list(int(options.get("start", 0)), int(options.get("count", 60)))
             entry = self._catalog[numbers.pop(0)]
             data = entry.read()
-            info = pixels.info_of(data)
+            info = codec.head_info(data)
             if kind == "info":
                 return _json({"name": printable(entry.name), **_described(info, len(data))})
             if kind == "thumbnail":
-                if info.width * info.height > LARGE_PIXELS:
+                if math.prod(pixels.shown_part(info)[2:]) > LARGE_PIXELS:
                     return _json({"width": info.width, "height": info.height}, 202)
                 return Answer(pixels.thumbnail(data, 160), "image/png")
             bands = [int(band) for band in options.get("bands", "").split(",") if band]
             bands = bands or list(pixels.default_channels(info.channels))
             if len(bands) not in (1, 3) or not all(0 <= band < info.channels for band in bands):
                 return NOTHING
-            return (_tile if kind == "tile" else _pixel)(data, info, bands, *numbers)
+            part = pixels.shown_part(info, int(options.get("slice", 0)))
+            if part[0] + part[2] > info.height:
+                return NOTHING
+            return (_tile if kind == "tile" else _pixel)(data, info, part, bands, *numbers)
         except IndexError:
             return NOTHING
         except (OSError, ValueError, MemoryError) as error:  # such as a damaged file
@@ -120,8 +124,11 @@ def _described(info: codec.Info, file_bytes: int) -> dict[str, object]:
         "metadata": info.metadata_json,
     }
     metadata = (info.metadata_json or b"").decode(errors="replace")
+    part = pixels.shown_part(info)
     return {
         **{name: getattr(info, name) for name in _DESCRIBED},
+        "height": part[2],
+        "slices": pixels.slice_count(info),
         "dtype": info.dtype.name,
         "groups": len(info.groups),
         "kept": {name: len(part) for name, part in kept.items() if part is not None},
@@ -134,7 +141,13 @@ def _described(info: codec.Info, file_bytes: int) -> dict[str, object]:
 
 
 def _tile(
-    data: memoryview, info: codec.Info, bands: list[int], level: int, row: int, column: int
+    data: memoryview,
+    info: codec.Info,
+    part: codec.Window,
+    bands: list[int],
+    level: int,
+    row: int,
+    column: int,
 ) -> Answer:
     """Samples of a square of `TILE_SIDE` at a level, little-endian, as (H, W, C).
 
@@ -144,20 +157,22 @@ def _tile(
         return NOTHING
     side = TILE_SIDE << level
     top, left = row * side, column * side
-    if top >= info.height or left >= info.width:
+    if top >= part[2] or left >= info.width:
         return NOTHING
-    window = (top, left, min(side, info.height - top), min(side, info.width - left))
+    window = (part[0] + top, left, min(side, part[2] - top), min(side, info.width - left))
     samples = pixels.shrunk(data, window, 1 << level, channels=bands, labels=info.labels)
     little = np.ascontiguousarray(samples, samples.dtype.newbyteorder("<"))
     return Answer(little.tobytes())
 
 
-def _pixel(data: memoryview, info: codec.Info, bands: list[int], y: int, x: int) -> Answer:
+def _pixel(
+    data: memoryview, info: codec.Info, part: codec.Window, bands: list[int], y: int, x: int
+) -> Answer:
     """The samples of one pixel; of many channels only the chosen bands."""
-    if y >= info.height or x >= info.width:
+    if y >= part[2] or x >= info.width:
         return NOTHING
     chosen = bands if info.channels > _MOST_SHOWN_CHANNELS else None
-    samples = codec.decode(data, window=(y, x, 1, 1), channels=chosen)
+    samples = codec.decode(data, window=(part[0] + y, x, 1, 1), channels=chosen)
     return _json({"values": samples.ravel().tolist(), "bands": chosen})
 
 

@@ -126,17 +126,21 @@ async function showImage(number, mine) {
   $("map").value = !image.labels ? "gray" : image.palette ? "palette" : "classes";
   $("map").querySelector("[value=palette]").disabled = !image.palette;
   image.isLeveled = image.dtype === "uint8";
+  $("slices").hidden = !image.slices;
+  $("slice").max = image.slices - 1;
+  $("slice").value = $("slice").nextElementSibling.textContent = Math.floor(image.slices / 2);
   setLevels(least, least + 2 ** bits() - 1);
   fit();
   chooseBands(image.bands);
 }
 
+const slice = () => (image.slices ? $("slice").value : 0);
 const bits = () => (image.dtype.endsWith("16") ? 16 : 8);
 
 function tellFacts() {
   const { width, height, channels, dtype, used_bits, encoded_bytes: bytes, raw_bytes, kept } = image;
   const facts = {
-    size: `${width} x ${height}`,
+    size: `${width} x ${height}${image.slices ? ` x ${image.slices} slices` : ""}`,
     channels: `${channels}${image.groups > 1 ? ` in ${image.groups} groups` : ""}`,
     samples: `${dtype}, ${used_bits} bits used${image.labels ? ", labels" : ""}`,
     values: image.value_count ? `${image.value_count} different` : null,
@@ -316,7 +320,7 @@ async function ask(level, row, column) {
   asked++;
   map.set(key, { asked: true });
   try {
-    const answer = await get(`tile/${number}/${key}?bands=${bands}`);
+    const answer = await get(`tile/${number}/${key}?bands=${bands}&slice=${slice()}`);
     const samples = new ARRAYS[image.dtype](await answer.arrayBuffer());
     if (map !== tiles || mine !== shown) return;
     const side = (whole, first) => Math.min(SIDE, levelSize(whole, level) - first * SIDE);
@@ -348,7 +352,7 @@ async function tellCursor() {
   const { x, y } = cursor;
   const where = `x ${x}, y ${y}`;
   try {
-    const { values, bands: numbers } = await json(`pixel/${image.number}/${y}/${x}?bands=${bands}`);
+    const { values, bands: numbers } = await json(`pixel/${image.number}/${y}/${x}?bands=${bands}&slice=${slice()}`);
     const named = values.map((value, i) => (values.length > 4 ? `${numbers ? numbers[i] : i}: ${value}` : value));
     $("cursor").textContent = `${where}\n${named.join(", ")}`;
   } catch (error) {
@@ -385,6 +389,11 @@ canvas.onpointermove = (event) => {
   tellCursor();
 };
 $("low").oninput = $("high").oninput = $("map").onchange = recolor;
+$("slice").oninput = () => {
+  $("slice").nextElementSibling.textContent = $("slice").value;
+  tiles = new Map();
+  draw();
+};
 $("auto").onclick = () => image && autoLevels();
 $("full").onclick = () => image && setLevels(Number($("low").min), Number($("low").max));
 $("fit").onclick = () => image && fit();

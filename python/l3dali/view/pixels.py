@@ -11,7 +11,6 @@ import numpy as np
 import PIL.Image
 
 from l3dali import codec
-from l3dali.errors import L3Error, Status
 from l3dali.images.geometry import shrink
 from l3dali.metadata import extra_samples
 
@@ -26,22 +25,26 @@ _BLOCK_SIDE = 2**MAX_LEVEL
 _BLOCK_BYTES = 64 * 2**20  # of the samples and 64-bit sums that are in memory at once
 
 
-def info_of(data: memoryview) -> codec.Info:
-    """The description of a mapped file, without reading tiles; L3Error if it is damaged."""
-    size = 4096
-    while size < len(data):
-        try:
-            return codec.info(data[:size])
-        except L3Error as error:
-            if error.status is not Status.TRUNCATED:
-                raise
-        size *= 4
-    return codec.info(data)
+def shown_part(info: codec.Info, slice_number: int | None = None) -> Window:
+    """The part of an image to show: all of it, or a slice of a volume, by default in the middle."""
+    with contextlib.suppress(ValueError):  # metadata that is not JSON
+        if volume := info.volume:
+            z = volume.depth // 2 if slice_number is None else slice_number
+            return (z * volume.rows, 0, volume.height, info.width)
+    return (0, 0, info.height, info.width)
+
+
+def slice_count(info: codec.Info) -> int:
+    """How many slices a volume has; 0 for an image."""
+    with contextlib.suppress(ValueError):
+        if volume := info.volume:
+            return volume.depth
+    return 0
 
 
 def top_level(info: codec.Info) -> int:
-    """The level that fits into one tile; level k has 1 / 2^k of the image's sides."""
-    longer = max(info.height, info.width)
+    """The level that fits into one tile; level k has 1 / 2^k of the sides that are shown."""
+    longer = max(shown_part(info)[2:])
     return min(MAX_LEVEL, max(0, math.ceil(math.log2(longer / TILE_SIDE))))
 
 
@@ -76,7 +79,7 @@ def shrunk(
         L3Error: the data is damaged, or the window is not inside.
     """
     top, left, height, width = window
-    count = info_of(data).channels if channels is None else len(channels)
+    count = codec.head_info(data).channels if channels is None else len(channels)
     rows = min(height, _BLOCK_SIDE)
     square = 16 * count * max(rows, factor) * _BLOCK_SIDE  # bytes of so many columns
     columns = max(1, _BLOCK_BYTES // square) * _BLOCK_SIDE
@@ -110,15 +113,15 @@ def _reduced(block: Image, factor: int, labels: bool) -> Image:
 
 def thumbnail(data: memoryview, max_side: int) -> bytes:
     """A PNG of an L3 file with at most `max_side` pixels on its longer side; raises L3Error."""
-    info = info_of(data)
+    info = codec.head_info(data)
+    window = shown_part(info)
     factor = 1
-    while max(info.width, info.height) >= 2 * factor * max_side and factor < 2**MAX_LEVEL:
+    while max(window[2:]) >= 2 * factor * max_side and factor < 2**MAX_LEVEL:
         factor *= 2
     channels = default_channels(info.channels)
     with contextlib.suppress(ValueError):  # metadata that is not JSON
         if info.channels in (2, 4) and extra_samples(info.metadata) is None:
             channels = (*channels, info.channels - 1)  # alpha
-    window = (0, 0, info.height, info.width)
     pixels = shrunk(data, window, factor, channels=channels, labels=info.labels)
     pixels = shrink(
         pixels[:, :, 0] if pixels.shape[2] == 1 else pixels, max_side, labels=info.labels
