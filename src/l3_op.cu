@@ -220,6 +220,37 @@ If normalization changes nothing, it must hold the numbers of signed images and 
     .AddParent("l3__DecoderAttr")
     .AddParent("CropMirrorNormalize");
 
+// Of operators with `mean` and `std` whose outputs have the stored type by default.
+constexpr char kTypeOfWindows[] =
+    R"code(The type of the output, by default the stored one; all images of a batch
+must then have the same type. Normalized values are rounded and saturated to it.
+
+``fill_range=True`` rescales them to its range. If normalization changes nothing, the type must hold the
+numbers of signed images and labels, as in ``fn.l3.decode``.)code";
+
+DALI_SCHEMA(l3__WindowAttr)
+    .MakeAbstract()
+    .AddOptionalArg("pad_output", R"code(Add a fourth channel to images of three: of zeros, or of
+``fill_values`` with ``out_of_bounds_policy="pad"``. No effect with ``channels``.)code",
+                    false)
+    .AddOptionalArg("mirror", "1 mirrors the windows of a sample left to right.", 0, true)
+    .AddOptionalArg("mean", "Subtracted first: one value, or one for each channel.",
+                    std::vector<float>{0.0f}, true)
+    .AddOptionalArg("std", "Divisor: one value, or one for each channel.", std::vector<float>{1.0f},
+                    true)
+    .AddOptionalArg("scale", "Factor after ``mean`` and ``std``.", 1.0f)
+    .AddOptionalArg("shift", "Added last.", 0.0f)
+    .AddOptionalArg("out_of_bounds_policy", R"code(For windows that reach out of the image:
+``"error"``, or ``"pad"`` with ``fill_values``.)code",
+                    "error")
+    .AddOptionalArg(
+        "fill_values",
+        R"code(For ``out_of_bounds_policy="pad"``: values of padded pixels, one, or one for
+each channel. They are not normalized; for integer types the fraction is truncated.
+
+With ``pad_output``, the fourth channel gets the one value, the fourth of four, or zeros with three.)code",
+        std::vector<float>{0.0f});
+
 DALI_SCHEMA(l3__DecodeWindows)
     .DocStr(R"code(Decodes many windows of each L3 image, all of one size, to one tensor.
 
@@ -259,36 +290,40 @@ With ``out_of_bounds_policy="pad"`` the last windows may reach out of the image,
 ``on_error`` says.)code",
         nullptr, true)
     .AddOptionalArg<int>("count", "Number of windows at random places.", nullptr, true)
-    .AddOptionalTypeArg(
-        "dtype", R"code(The type of the output, by default the stored one; all images of a batch
-must then have the same type. Normalized values are rounded and saturated to it.
-
-``fill_range=True`` rescales them to its range. If normalization changes nothing, the type must hold the
-numbers of signed images and labels, as in ``fn.l3.decode``.)code")
+    .AddOptionalTypeArg("dtype", kTypeOfWindows)
     .AddOptionalArg("output_layout", "The layout of a window: a permutation of HWC.",
                     TensorLayout("HWC"))
-    .AddOptionalArg("pad_output", R"code(Add a fourth channel to images of three: of zeros, or of
-``fill_values`` with ``out_of_bounds_policy="pad"``. No effect with ``channels``.)code",
-                    false)
-    .AddOptionalArg("mirror", "1 mirrors the windows of a sample left to right.", 0, true)
-    .AddOptionalArg("mean", "Subtracted first: one value, or one for each channel.",
-                    std::vector<float>{0.0f}, true)
-    .AddOptionalArg("std", "Divisor: one value, or one for each channel.", std::vector<float>{1.0f},
-                    true)
-    .AddOptionalArg("scale", "Factor after ``mean`` and ``std``.", 1.0f)
-    .AddOptionalArg("shift", "Added last.", 0.0f)
-    .AddOptionalArg("out_of_bounds_policy", R"code(For windows that reach out of the image:
-``"error"``, or ``"pad"`` with ``fill_values``.)code",
-                    "error")
-    .AddOptionalArg(
-        "fill_values",
-        R"code(For ``out_of_bounds_policy="pad"``: values of padded pixels, one, or one for
-each channel. They are not normalized; for integer types the fraction is truncated.
-
-With ``pad_output``, the fourth channel gets the one value, the fourth of four, or zeros with three.)code",
-        std::vector<float>{0.0f})
     .AddParent("l3__DecoderAttr")
+    .AddParent("l3__WindowAttr")
     .AddParent("RandomCropAttr");
+
+DALI_SCHEMA(l3__DecodeVolume)
+    .DocStr(R"code(Decodes a patch of each volume, or all of it: files of ``l3dali.encode_volume``.
+
+Only the tiles that the patch touches are read, uploaded and decoded. The place is the input ``anchor``, or random
+and new for each batch: operators with the same ``seed`` and ``window`` draw the same places in volumes of the same
+shape, such as an image and its labels.
+
+Patches can be normalized as by :meth:`nvidia.dali.fn.crop_mirror_normalize`. ``output_type`` may be any but
+``YCbCr``. ``max_pixels`` counts the voxels of the patch.)code")
+    .NumInput(1, 2)
+    .InputDox(0, "encoded", "1D TensorList of uint8", "An ``.l3`` file for each sample.")
+    .InputDox(1, "anchor", "1D TensorList of int32 or int64",
+              "z, y and x of the first voxel of the patch.")
+    .NumOutput(1)
+    .AdditionalOutputsFn(StatusOutputs)
+    .OutputDType(0, TypeAskedFor)
+    .AddOptionalArg<std::vector<int>>(
+        "window",
+        R"code(Depth, height and width of the patch, in voxels, or one number for all. By default the whole volume.)code",
+        nullptr, true)
+    .AddOptionalTypeArg("dtype", kTypeOfWindows)
+    .AddOptionalArg("output_layout", "``DHWC``, ``CDHW``, or for volumes of one channel ``DHW``.",
+                    TensorLayout("DHWC"))
+    .AddRandomSeedArg()
+    .AddRandomStateArg()
+    .AddParent("l3__DecoderAttr")
+    .AddParent("l3__WindowAttr");
 
 DALI_SCHEMA(l3__PeekShape)
     .DocStr(
@@ -370,6 +405,8 @@ DALI_REGISTER_OPERATOR(l3__DecodeCropMirrorNormalize,
                        l3::DecodeCropMirrorNormalize<l3::MixedBackend>, Mixed);
 DALI_REGISTER_OPERATOR(l3__DecodeWindows, l3::DecodeWindows<l3::CpuBackend>, CPU);
 DALI_REGISTER_OPERATOR(l3__DecodeWindows, l3::DecodeWindows<l3::MixedBackend>, Mixed);
+DALI_REGISTER_OPERATOR(l3__DecodeVolume, l3::DecodeVolume<l3::CpuBackend>, CPU);
+DALI_REGISTER_OPERATOR(l3__DecodeVolume, l3::DecodeVolume<l3::MixedBackend>, Mixed);
 DALI_REGISTER_OPERATOR(l3__PeekShape, l3::PeekShape, CPU);
 DALI_REGISTER_OPERATOR(l3__Read, l3::ReadPaths, CPU);
 DALI_REGISTER_OPERATOR(l3__Recognize, l3::Recognize, CPU);

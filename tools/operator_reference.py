@@ -34,6 +34,7 @@ COUNTERPARTS: dict[str, str | None] = {
     "decode_random_crop": "decoders__ImageRandomCrop",
     "decode_crop_mirror_normalize": "CropMirrorNormalize",
     "decode_windows": "decoders__ImageRandomCrop",
+    "decode_volume": "decoders__ImageRandomCrop",
     "peek_shape": "PeekImageShape",
     "read": None,
     "readers.file": "readers__File",
@@ -118,7 +119,7 @@ CHOICES = {
     "out_of_bounds_policy": ("error", "pad", "trim_to_shape"),
     "rounding": ("round", "truncate"),
 }
-WINDOWS_CHOICES = {"out_of_bounds_policy": ("error", "pad")}  # of decode_windows
+WINDOWS_CHOICES = {"out_of_bounds_policy": ("error", "pad")}  # of decode_windows and decode_volume
 CELL_WORDS = 40
 COMMON = "l3__DecoderAttr"  # the schema of what our decoders share
 OF_EVERY_OPERATOR = {"bytes_per_sample_hint", "preserve"}
@@ -337,7 +338,8 @@ def python_type(schema: Any, argument: str, *, dynamic: bool) -> str:
         "type": "DTypeLike" if dynamic else "DALIDataType",
         "types": "Sequence[DALIDataType] | DALIDataType",
     }
-    choices = CHOICES | (WINDOWS_CHOICES if schema.Name() == "l3__DecodeWindows" else {})
+    is_windows = schema.Name() in ("l3__DecodeWindows", "l3__DecodeVolume")
+    choices = CHOICES | (WINDOWS_CHOICES if is_windows else {})
     if argument in choices:
         name = f"Literal[{', '.join(map(json.dumps, choices[argument]))}]"
     elif argument in ("axes", "axis_names"):  # they differ from what the schema calls them

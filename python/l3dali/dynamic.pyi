@@ -146,6 +146,29 @@ def decode_slice(encoded: TensorLike, anchor: TensorLike | Batch | None = None, 
 @overload
 def decode_slice(encoded: TensorLike, anchor: TensorLike | Batch | None = None, _shape: TensorLike | Batch | None = None, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeSlice]) -> tuple[Tensor, Tensor]: ...
 
+class _DecodeVolume(_Decoder, total=False):
+    fill_values: Sequence[float] | float
+    mean: Sequence[float] | float | TensorLike | Batch
+    mirror: int | TensorLike | Batch
+    out_of_bounds_policy: Literal["error", "pad"]
+    output_layout: str
+    pad_output: bool
+    scale: float
+    shift: float
+    std: Sequence[float] | float | TensorLike | Batch
+    window: Sequence[int] | int | TensorLike | Batch
+    rng: RNG | None
+
+@overload
+def decode_volume(encoded: Batch, anchor: TensorLike | Batch | None = None, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeVolume]) -> Batch:
+    """Decodes a patch of each volume, or all of it: files of `l3dali.encode_volume`."""
+@overload
+def decode_volume(encoded: Batch, anchor: TensorLike | Batch | None = None, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeVolume]) -> tuple[Batch, Batch]: ...
+@overload
+def decode_volume(encoded: TensorLike, anchor: TensorLike | Batch | None = None, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeVolume]) -> Tensor: ...
+@overload
+def decode_volume(encoded: TensorLike, anchor: TensorLike | Batch | None = None, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeVolume]) -> tuple[Tensor, Tensor]: ...
+
 class _DecodeWindows(_Decoder, total=False):
     count: int | TensorLike | Batch
     fill_values: Sequence[float] | float

@@ -126,6 +126,26 @@ def decode_slice(encoded: DataNode, anchor: DataNode | None = None, _shape: Data
 @overload
 def decode_slice(encoded: DataNode, anchor: DataNode | None = None, _shape: DataNode | None = None, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeSlice]) -> list[DataNode]: ...
 
+class _DecodeVolume(_Decoder, total=False):
+    device: Literal["cpu", "mixed"] | None
+    fill_values: Sequence[float] | float
+    mean: Sequence[float] | float | DataNode
+    mirror: int | DataNode
+    out_of_bounds_policy: Literal["error", "pad"]
+    output_layout: str
+    pad_output: bool
+    scale: float
+    seed: int
+    shift: float
+    std: Sequence[float] | float | DataNode
+    window: Sequence[int] | int | DataNode
+
+@overload
+def decode_volume(encoded: DataNode, anchor: DataNode | None = None, /, *, return_status: Literal[False] = ..., **arguments: Unpack[_DecodeVolume]) -> DataNode:
+    """Decodes a patch of each volume, or all of it: files of `l3dali.encode_volume`."""
+@overload
+def decode_volume(encoded: DataNode, anchor: DataNode | None = None, /, *, return_status: Literal[True], **arguments: Unpack[_DecodeVolume]) -> list[DataNode]: ...
+
 class _DecodeWindows(_Decoder, total=False):
     device: Literal["cpu", "mixed"] | None
     count: int | DataNode

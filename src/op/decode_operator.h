@@ -19,6 +19,7 @@
 #include "op/failures.h"
 #include "op/input_images.h"
 #include "output/request.h"
+#include "output/volume.h"
 #include "output/window_job.h"
 
 namespace l3 {
@@ -63,6 +64,9 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     DecodeRequest request;  // but for its window
     std::vector<Region> windows;  // one or more, all of `size`; none only in a tensor of windows
     Size size;
+    // Of a volume: the windows are the same one in as many slices from slice `z` on.
+    VolumeShape volume;
+    int64_t z;
     std::string misfit;  // why the arguments do not fit this image but may fit others; else empty
 
     void SetWindow(const Region& region) {
@@ -78,6 +82,8 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   // is damaged: its size and channels may be those of a stand-in, and arguments need not fit it.
   virtual void Ask(const dali::Workspace& ws, int sample, const Size& shown, bool failed,
                    Asked* asked) = 0;
+  // The volume in a validated image. Operators that do not decode volumes know none.
+  virtual VolumeShape FindVolume(const ImageView&) const { return {}; }
   // The output channels of an image, where a batch needs one number of them; 0 where it does not.
   virtual uint32_t CommonChannels(const ImageInfo&) const { return 0; }
   // Says which `dtype` an image of 8 or 16 bits allows, if not all.
@@ -107,13 +113,10 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     outputs_.resize(count);
     outputs.resize(1);
     outputs[0].type = DaliType(type_);
-    outputs[0].shape = dali::TensorListShape<>(count, has_windows_ ? 4 : 3);
+    outputs[0].shape = dali::TensorListShape<>(count, OutputLayout().ndim());
     for (int i = 0; i < count; ++i) {
       PlanOutput(ws, i);
-      const auto& shape = outputs_[i].shape;
-      dali::TensorShape<> tensor{shape[0], shape[1], shape[2]};
-      if (has_windows_) tensor = dali::shape_cat(outputs_[i].window_count, tensor);
-      outputs[0].shape.set_tensor_shape(i, tensor);
+      outputs[0].shape.set_tensor_shape(i, ShapeOfSample(outputs_[i]));
     }
     if (return_status_) {
       outputs.push_back({dali::TensorListShape<>(count, 0), DALI_INT32});
@@ -124,8 +127,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   void RunImpl(dali::Workspace& ws) override {
     const Input& input = ws.Input<dali::CPUBackend>(0);
     auto& output = ws.Output<typename Backend::OutputBackend>(0);
-    // DALI knows windows as the frames of a sequence.
-    output.SetLayout(has_windows_ ? "F" + output_layout_ : output_layout_);
+    output.SetLayout(OutputLayout());
     jobs_.clear();
     job_images_.clear();
     plans_.clear();
@@ -176,6 +178,12 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   bool has_windows_ = false;  // an axis of windows comes first
 
  private:
+  bool IsVolume() const { return output_layout_.find('D') >= 0; }
+  // DALI knows windows as the frames of a sequence.
+  dali::TensorLayout OutputLayout() const {
+    return has_windows_ ? "F" + output_layout_ : output_layout_;
+  }
+
   // The windows of an image.
   struct Output {
     std::vector<TensorPlan> plans;
@@ -183,6 +191,15 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     std::array<int64_t, 3> shape;  // of a window
     size_t window_count;  // of zeros, too
   };
+
+  // The shape of a sample of the output. Windows are its first axis, or the axis D of a volume.
+  dali::TensorShape<> ShapeOfSample(const Output& planned) const {
+    std::vector<int64_t> axes(planned.shape.begin(), planned.shape.end());
+    const int depth_axis = std::max(0, output_layout_.find('D'));
+    if (has_windows_ || IsVolume()) axes.insert(axes.begin() + depth_axis, planned.window_count);
+    axes.resize(OutputLayout().ndim());  // DHW has one channel
+    return {axes.begin(), axes.end()};
+  }
 
   void PlanOutput(const dali::Workspace& ws, int i) {
     const Input& input = ws.Input<dali::CPUBackend>(0);
@@ -196,10 +213,16 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     request.orientation = image.orientation;
     asked_.windows.clear();
     asked_.misfit.clear();
+    asked_.volume = failed ? VolumeShape{} : FindVolume(image.view);
     Ask(ws, i, shown, failed, &asked_);
     request.window_count = std::max<uint64_t>(1, asked_.windows.size());
     TensorPlan plan;
     Misfit misfit = PlanWindows(image.info, &planned.plans, &plan);
+    const uint32_t stored = OutputChannels(request, image.info);
+    if (IsVolume() && output_layout_.ndim() == 3 && stored != 1 && asked_.misfit.empty()) {
+      asked_.misfit = dali::make_string("`output_layout=\"DHW\"` is for one channel, and ",
+                                        failures_.Name(input, i), " has ", stored, ".");
+    }
     std::string wrong = asked_.misfit;
     if (misfit == Misfit::kValues) {
       wrong = StandInForValues(ws, i, asked_, &image.info);
@@ -236,12 +259,31 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   Misfit PlanWindows(const ImageInfo& info, std::vector<TensorPlan>* plans, TensorPlan* plan) {
     plans->clear();
     Misfit misfit = PlanImage(asked_.request, info, plan);
+    ImageInfo shown = info;
+    const VolumeShape& volume = asked_.volume;
+    if (volume.depth != 0) shown.height_px = volume.height_px;  // of a slice
     for (size_t i = 0; misfit == Misfit::kNone && i < asked_.windows.size(); ++i) {
       asked_.request.window = asked_.windows[i];
-      misfit = PlanWindow(asked_.request, info, plan);
-      if (misfit == Misfit::kNone) plans->push_back(*plan);
+      const int64_t z = asked_.z + static_cast<int64_t>(i);
+      const bool is_outside = volume.depth != 0 && (z < 0 || z >= int64_t{volume.depth});
+      if (is_outside && !asked_.request.pads) return Misfit::kWindow;
+      // Slices outside of the volume have nothing but border.
+      if (is_outside) asked_.request.window->y.begin_px = volume.height_px;
+      misfit = PlanWindow(asked_.request, shown, plan);
+      if (misfit != Misfit::kNone) break;
+      if (!is_outside) plan->output.window.y_px += static_cast<uint32_t>(z) * volume.rows;
+      if (IsVolume()) PlaceSlice(plan);
+      plans->push_back(*plan);
     }
     return misfit;
+  }
+
+  // Slices of a volume are within its channels, where these come first.
+  void PlaceSlice(TensorPlan* plan) const {
+    if (asked_.request.layout != kChw) return;
+    const int64_t slice_bytes = plan->stride(Axis::kChannel);
+    plan->output.SetChannelStride(slice_bytes * static_cast<int64_t>(asked_.windows.size()));
+    plan->bytes = static_cast<uint64_t>(slice_bytes);
   }
 
   // Why the request does not fit an image.
@@ -263,14 +305,25 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     }
     const auto [x, y] = *asked_.request.window;
     if (misfit == Misfit::kPixels) {
-      const std::string windows =
-          has_windows_ ? dali::make_string(asked_.windows.size(), " windows of ") : "";
+      std::string windows;
+      if (has_windows_ || IsVolume()) {
+        const char* const kind = IsVolume() ? " slices of " : " windows of ";
+        windows = dali::make_string(asked_.windows.size(), kind);
+      }
       const uint32_t channels = OutputChannels(asked_.request, info);
       return dali::make_string(
           "The output of ", name, " would have ", windows, y.size_px, " x ", x.size_px,
           " pixels (height x width)",
           PixelCost(channels) == 1 ? "" : dali::make_string(" of ", channels, " channels"),
           ", more than `max_pixels`, ", asked_.request.max_pixels, ".");
+    }
+    if (asked_.volume.depth != 0) {
+      const int64_t end = asked_.z + static_cast<int64_t>(asked_.windows.size());
+      return dali::make_string("The window [", asked_.z, "..", end, ", ", y.begin_px, "..",
+                               y.end_px(), ", ", x.begin_px, "..", x.end_px(), "] of ", name,
+                               " reaches out of the volume of ", asked_.volume.depth, " x ",
+                               asked_.volume.height_px, " x ", shown.width_px,
+                               " voxels (z, y, x). `out_of_bounds_policy=\"pad\"` fills it.");
     }
     // As DALI's decoders say it.
     return dali::make_string("The cropping window [", y.begin_px, "..", y.end_px(), ", ",

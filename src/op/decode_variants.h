@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dali/operators/image/crop/random_crop_attr.h"
+#include "dali/operators/random/rng_base.h"
 #include "dali/pipeline/operator/arg_helper.h"
 #include "op/decode_operator.h"
 #include "op/window_arguments.h"
@@ -83,7 +84,7 @@ class DecodeRandomCrop : public dali::OperatorWithRandomCrop<DecodeOperator<Back
 template <typename Backend>
 class NormalizingOperator : public DecodeOperator<Backend> {
  public:
-  explicit NormalizingOperator(const dali::OpSpec& spec)
+  explicit NormalizingOperator(const dali::OpSpec& spec, bool is_volume = false)
       : DecodeOperator<Backend>(spec),
         mean_("mean", spec),
         std_("std", spec),
@@ -94,7 +95,7 @@ class NormalizingOperator : public DecodeOperator<Backend> {
                  "YCbCr cannot be normalized in one pass: decode to YCbCr with decode_crop, then "
                  "use crop_mirror_normalize.");
     SetPolicy(spec);
-    SetLayout(spec.GetArgument<dali::TensorLayout>("output_layout"));
+    SetLayout(spec.GetArgument<dali::TensorLayout>("output_layout"), is_volume);
   }
 
  protected:
@@ -177,7 +178,15 @@ class NormalizingOperator : public DecodeOperator<Backend> {
                                    policy, "\"."));
   }
 
-  void SetLayout(const dali::TensorLayout& layout) {
+  void SetLayout(const dali::TensorLayout& layout, bool is_volume) {
+    if (is_volume) {
+      DALI_ENFORCE(
+          layout == "DHWC" || layout == "DHW" || layout == "CDHW",
+          dali::make_string("`output_layout` must be DHWC, DHW or CDHW, got ", layout, "."));
+      if (layout[0] == 'C') this->common_.layout = kChw;
+      this->output_layout_ = layout;
+      return;
+    }
     if (layout.empty()) return;
     DALI_ENFORCE(
         layout.is_permutation_of("HWC"),
@@ -248,6 +257,51 @@ class DecodeWindows : public dali::OperatorWithRandomCrop<NormalizingOperator<Ba
 
  private:
   WindowArguments windows_;
+};
+
+template <typename Backend>
+class VolumeOperator : public NormalizingOperator<Backend> {
+ public:
+  explicit VolumeOperator(const dali::OpSpec& spec) : NormalizingOperator<Backend>(spec, true) {}
+};
+
+// A patch of a volume, or all of it: the same window of each of its slices.
+template <typename Backend>
+class DecodeVolume : public dali::rng::OperatorWithRng<VolumeOperator<Backend>> {
+ public:
+  explicit DecodeVolume(const dali::OpSpec& spec)
+      : dali::rng::OperatorWithRng<VolumeOperator<Backend>>(spec), patch_(this->spec_) {
+    DALI_ENFORCE(!this->trims_, "`out_of_bounds_policy` must be \"error\" or \"pad\" here.");
+  }
+
+ protected:
+  void Acquire(const dali::Workspace& ws) override {
+    NormalizingOperator<Backend>::Acquire(ws);
+    patch_.Acquire(ws);
+  }
+  VolumeShape FindVolume(const ImageView& view) const override { return ReadVolume(view); }
+  void Ask(const dali::Workspace& ws, int sample, const Size& shown, bool failed,
+           typename DecodeOperator<Backend>::Asked* asked) override {
+    const VolumeShape& volume = asked->volume;
+    const bool is_volume = volume.depth != 0;
+    auto random = this->GetSampleRNG(sample);
+    const auto [z, y, x] =
+        patch_.GetExtents(sample,
+                          {is_volume ? volume.depth : 1,
+                           is_volume ? volume.height_px : shown.height_px, shown.width_px},
+                          this->common_.pads, &random);
+    if (!is_volume && !failed) {
+      asked->misfit = dali::make_string(this->Name(ws, sample), " holds an image, not a volume.");
+    }
+    asked->request.orientation = kAsStored;
+    asked->z = z.begin_px;
+    asked->size = {x.size_px, y.size_px};
+    asked->windows.assign(static_cast<size_t>(z.size_px), {x, y});
+    this->AskValues(ws, sample, failed, &asked->request);
+  }
+
+ private:
+  PatchArguments patch_;
 };
 
 }  // namespace l3

@@ -428,4 +428,69 @@ class WindowArguments {
   const dali::Workspace* ws_ = nullptr;  // of the batch
 };
 
+// The arguments of a patch of a volume: its anchor as a second input, or a random place. `spec`
+// must outlive it.
+class PatchArguments {
+ public:
+  using Extents = std::array<Extent, 3>;  // z, y and x
+
+  explicit PatchArguments(const dali::OpSpec& spec) : spec_(spec), window_("window", spec) {
+    DALI_ENFORCE(window_.HasExplicitValue() || spec.NumRegularInput() == 1,
+                 "`window`, the depth, height and width of the patch at the anchor, is missing.");
+  }
+
+  // Reads the arguments of a batch. They must outlive the calls of GetExtents.
+  void Acquire(const dali::Workspace& ws) {
+    const int samples = ws.GetInputBatchSize(0);
+    if (window_.HasExplicitValue()) {
+      window_.Acquire(spec_, ws, samples, dali::TensorShape<1>{3});
+    }
+    anchors_ = spec_.NumRegularInput() == 2 ? &ws.Input<dali::CPUBackend>(1) : nullptr;
+    if (anchors_ == nullptr) return;
+    DALI_ENFORCE(
+        anchors_->type() == DALI_INT32 || anchors_->type() == DALI_INT64,
+        dali::make_string("The anchors must be int32 or int64, got ", anchors_->type(), "."));
+    for (int i = 0; i < samples; ++i) {
+      DALI_ENFORCE(dali::volume(anchors_->tensor_shape_span(i)) == 3,
+                   dali::make_string("The anchor of sample ", i,
+                                     " must have three elements, z, y and x, got shape ",
+                                     anchors_->tensor_shape(i), "."));
+    }
+  }
+
+  // The patch of a sample of `volume`'s depth, height and width.
+  template <typename Random>
+  Extents GetExtents(int sample, const std::array<int64_t, 3>& volume, bool pads,
+                     Random* random) const {
+    Extents extents;
+    for (size_t i = 0; i < 3; ++i) {
+      const int64_t size = window_.HasExplicitValue() ? window_[sample].data[i] : volume[i];
+      DALI_ENFORCE(size >= 1 && size <= kMaxSide,
+                   dali::make_string("The patch of sample ", sample, " has a side of ", size,
+                                     " voxels; it must be 1 to ", kMaxSide, "."));
+      extents[i] = {0, size};
+      const int64_t room = volume[i] - size;
+      if (anchors_ != nullptr) {
+        const int64_t place = anchors_->type() == DALI_INT32
+                                  ? int64_t{anchors_->tensor<int32_t>(sample)[i]}
+                                  : anchors_->tensor<int64_t>(sample)[i];
+        extents[i].begin_px = std::clamp<int64_t>(place, -kMaxPlace, kMaxPlace);
+      } else if (room > 0 || pads) {
+        // Patches larger than the volume reach out on both sides.
+        extents[i].begin_px = std::uniform_int_distribution<int64_t>(
+            std::min<int64_t>(0, room), std::max<int64_t>(0, room))(*random);
+      }
+    }
+    return extents;
+  }
+
+ private:
+  static constexpr int64_t kMaxSide = 1 << 16;  // each slice takes its plan
+  static constexpr int64_t kMaxPlace = int64_t{1} << 40;  // sums of places fit in 64 bits
+
+  const dali::OpSpec& spec_;
+  dali::ArgValue<int, 1> window_;
+  const dali::TensorList<dali::CPUBackend>* anchors_ = nullptr;  // of the batch
+};
+
 }  // namespace l3
