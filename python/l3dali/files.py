@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from l3dali import codec
@@ -26,7 +26,7 @@ from l3dali.parts import (
     os_error,
     read_open,
 )
-from l3dali.signatures import IMAGE_SUFFIXES
+from l3dali.signatures import IMAGE_SUFFIXES, suffix_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -108,7 +108,7 @@ def imwrite(file: Target, image: npt.ArrayLike, **options: Unpack[codec.EncodeOp
     """
     if isinstance(image, (str, os.PathLike)):
         raise TypeError("imwrite takes the path first, then the array: imwrite('a.l3', image)")
-    suffix = PurePath(name_of(file)).suffix
+    suffix = suffix_of(name_of(file))
     if suffix.lower() in IMAGE_SUFFIXES and not hasattr(file, "write"):
         raise ValueError(
             f"imwrite only writes .l3 files, but {name_of(file)} ends in {suffix}; "

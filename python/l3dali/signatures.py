@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import zlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,7 +30,8 @@ SIGNATURES: dict[str, tuple[bytes, ...]] = {
     "npy": (b"\x93NUMPY",),
 }
 _DICOM = b"DICM"
-HEAD_BYTES = 132  # enough for `format_of`
+HEAD_BYTES = 512  # enough for `format_of`
+_NIFTI_SIZES = (b"\x5c\1\0\0", b"\0\0\1\x5c", b"\x1c\2\0\0", b"\0\0\2\x1c")  # of headers
 _SHORT_SIGNATURES = (b"BM", JPEGXL_CODESTREAM, *_NETPBM)
 # Longer patterns for short signatures: reserved bytes and size of BMP; sizes or words of netpbm.
 # Text may begin like netpbm in digits.
@@ -45,6 +48,7 @@ _NAMES = {
     "netpbm": ("netpbm", ".ppm", ".pgm", ".pam", ".pbm", ".pnm"),
     "npy": ("NumPy", ".npy"),
     "dicom": ("DICOM", ".dcm"),
+    "nifti": ("NIfTI", ".nii.gz", ".nii"),
 }
 FORMAT_OF_SUFFIX = {each: format for format, (_, *all) in _NAMES.items() for each in all}
 READ_SUFFIXES = FORMAT_OF_SUFFIX.keys()
@@ -60,12 +64,19 @@ _BRANDS_NOT_READ = {
 }
 
 
+def suffix_of(name: str | os.PathLike[str]) -> str:
+    """The suffix of a file's name, as ".png" or ".nii.gz", or ""."""
+    base = os.path.basename(os.fspath(name))  # noqa: PTH119
+    is_nifti = base.lower().endswith(".nii.gz") and len(base) > len(".nii.gz")
+    return base[-len(".nii.gz") :] if is_nifti else os.path.splitext(base)[1]  # noqa: PTH122
+
+
 def format_of(data: bytes) -> tuple[str, bool]:
     """The format by the first `HEAD_BYTES`, such as "png", "l3" or "", and whether it is certain.
 
     It is not certain for signatures so short that other data may begin alike.
     """
-    if data[128:HEAD_BYTES] == _DICOM:  # after any data, such as the beginning of a TIFF
+    if data[128:132] == _DICOM:  # after any data, such as the beginning of a TIFF
         return "dicom", True
     if data.startswith(_RIFF) and data[8:12] != b"WEBP":
         return "", False
@@ -73,7 +84,13 @@ def format_of(data: bytes) -> tuple[str, bool]:
         for signature in signatures:
             if data.startswith(signature):
                 return name, signature not in _SHORT_SIGNATURES or bool(_SURE.match(data))
-    return "", False
+    head = data[:4]
+    if head.startswith(b"\x1f\x8b\x08"):
+        try:
+            head = zlib.decompressobj(31).decompress(data[:HEAD_BYTES], 4)
+        except zlib.error:
+            head = b""
+    return ("nifti", data[344:346] in (b"n+", b"ni")) if head in _NIFTI_SIZES else ("", False)
 
 
 def format_not_read(data: bytes) -> str:

@@ -191,6 +191,8 @@ RUN_BY = {
         "integrations/test_streaming",
     ),
     ("docs/training.md", "python"): ("integrations/test_training_doc",),
+    ("docs/volumes.md", "bash"): ("integrations/test_volumes_doc",),
+    ("docs/volumes.md", "python"): ("integrations/test_volumes_doc",),
     ("docs/dev/liquid-model.md", "bash"): ("datasets/test_liquid_doc",),
     ("docs/dev/liquid-model.md", "python"): ("datasets/test_liquid_doc",),
     ("docs/liquid.md", "bash"): ("cli/test_cli_doc",),

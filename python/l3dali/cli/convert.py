@@ -91,13 +91,16 @@ def add_command(commands: Commands) -> None:
         l3 convert photos-l3 photos-png --to png          back
         """,
     )
+    formats = ["l3", *(suffix[1:] for suffix in WRITERS), "source"]
     add_sources(parser, "SOURCE")
     parser.add_argument("dest", type=name_argument, metavar="DEST", help="output folder or URL")
     parser.add_argument(
         "--to",
-        choices=["l3", *(suffix[1:] for suffix in WRITERS), "source"],
+        choices=formats,
         default="l3",
-        help="output format; source: the original format of each image; default: l3",
+        metavar="FORMAT",
+        help=f"output format: {', '.join(formats)} (the original format of each image); "
+        "default: l3",
     )
     add_channels_option(parser)
     add_coding_options(parser)

@@ -17,7 +17,8 @@ from l3dali.datasets.convert.images import Options
 from l3dali.errors import UsageError
 from l3dali.files import info
 from l3dali.images.formats import WRITERS
-from l3dali.images.transcoding import jpeg_suffix
+from l3dali.images.transcoding import jpeg_suffix, volume_suffix
+from l3dali.signatures import suffix_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,11 +42,13 @@ def add_command(commands: Commands) -> None:
         """,
     )
     add_output_options(command)
+    formats = [suffix[1:] for suffix in WRITERS]
     command.add_argument(
         "--format",
-        choices=[suffix[1:] for suffix in WRITERS],
-        help="output format; default: from the suffix of OUT, else the original JPEG file where "
-        "--coding jpeg kept it, else png",
+        choices=formats,
+        metavar="FORMAT",
+        help=f"output format: {', '.join(formats)}; default: from the suffix of OUT, else the "
+        "original JPEG file where --coding jpeg kept it, nii.gz or tif for volumes, else png",
     )
     add_channels_option(command)
     add_max_pixels_option(command)
@@ -64,19 +67,20 @@ def _decode(options: argparse.Namespace) -> int:
         restore_jpeg=not wants_pixels,
     )
 
-    def suffix_of(path: Path) -> str:
+    def suffix_for(path: Path) -> str:
         if wants_pixels:
             return suffix
         with suppress(OSError, ValueError):  # reported when the file is decoded
-            return (jpeg_suffix(info(path)) if path.is_file() else "") or suffix
+            found = info(path) if path.is_file() else None
+            return (found and (jpeg_suffix(found) or volume_suffix(found))) or suffix
         return suffix
 
-    return make_files(options, how, suffix_of)
+    return make_files(options, how, suffix_for)
 
 
 def _named_format(options: argparse.Namespace) -> str:
     """The suffix that the output names, if it is that of a format; else ""."""
-    named = "" if options.output is None else options.output.suffix.lower()
+    named = "" if options.output is None else suffix_of(options.output).lower()
     return "" if named not in WRITERS or options.output.is_dir() else str(named)
 
 

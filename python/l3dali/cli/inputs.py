@@ -15,7 +15,8 @@ from l3dali.console import Failure
 from l3dali.datasets.convert.sources import Pipe, find_places
 from l3dali.errors import UsageError
 from l3dali.images.formats import WRITERS
-from l3dali.signatures import IMAGE_SUFFIXES, unread_images
+from l3dali.images.stacks import zipped
+from l3dali.signatures import IMAGE_SUFFIXES, suffix_of, unread_images
 
 if TYPE_CHECKING:
     import argparse
@@ -68,12 +69,17 @@ def find_inputs(options: argparse.Namespace, convert: str) -> Found:
     else:
         found = Found()
         for path in dict.fromkeys(options.paths):
-            if path != STDIN and os.path.isdir(path):  # noqa: PTH112
+            if path != STDIN and os.path.isdir(path) and not takes_folders(options):  # noqa: PTH112
                 raise UsageError(f"{path} is a folder: use {convert.format(path)}")
             _add_file(File(path, Path(path.name)), found)
     if not found.files and not found.failures:
         raise UsageError(f"{options.files_from} names no files")
     return found
+
+
+def takes_folders(options: argparse.Namespace) -> bool:
+    """Whether a folder is a DICOM series."""
+    return bool(getattr(options, "volumes", False))
 
 
 def find_l3_images(options: argparse.Namespace) -> tuple[dict[str, Place | Pipe], Places]:
@@ -119,7 +125,7 @@ def _find_listed(options: argparse.Namespace, convert: str) -> Found:
         if relative.parts[:1] == ("..",):
             reason = f"outside {'the current folder' if base == Path() else base}"
             found.failures.append(Failure(path, reason))
-        elif os.path.isdir(path):  # noqa: PTH112
+        elif os.path.isdir(path) and not takes_folders(options):  # noqa: PTH112
             found.failures.append(Failure(path, f"a folder: use {convert.format(path)}"))
         else:
             _add_file(File(path, relative), found)
@@ -152,13 +158,15 @@ def is_pipe(path: Path) -> bool:
 
 def is_image_name(name: str) -> bool:
     """Whether this is the name of an image."""
-    return Path(name).suffix.lower() in KNOWN_SUFFIXES
+    return suffix_of(name).lower() in KNOWN_SUFFIXES
 
 
 def read_file(path: Path, pipes: Collection[Path] = ()) -> bytes:
     """The bytes of a regular file, or of one of the `pipes`."""
     if path == STDIN:
         return read_stdin()
+    if path.is_dir():  # with --volumes
+        return zipped(path)
     if path not in pipes and not stat.S_ISREG(path.stat().st_mode):  # A pipe may never end.
         raise OSError("not a file")
     return path.read_bytes()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from l3dali import atomic
 from l3dali.cli.inputs import KNOWN_SUFFIXES
 from l3dali.errors import UsageError
+from l3dali.signatures import suffix_of
 
 if TYPE_CHECKING:
     import argparse
@@ -35,12 +36,12 @@ def check_stream(output: Path) -> None:
 
 
 def find_targets(
-    found: Found, options: argparse.Namespace, suffix_of: Callable[[Path], str]
+    found: Found, options: argparse.Namespace, suffix_for: Callable[[Path], str]
 ) -> dict[Path, Path]:
     """The target of each file: beside it, in the folder `options.output`, or `options.output`.
 
     The latter for a stream, or one file and a name that ends in its suffix and is no folder.
-    `suffix_of` gives the suffix of each result. Without `options.output` pipes are written to
+    `suffix_for` gives the suffix of each result. Without `options.output` pipes are written to
     standard output.
 
     Raises:
@@ -55,15 +56,17 @@ def find_targets(
             check_stream(output)
             if STDOUT == output == options.json_summary:
                 raise UsageError("standard output cannot take both the result and the JSON summary")
-        suffix = suffix_of(found.files[0].path) if len(found.files) == 1 else ""
-        is_file = bool(suffix) and output.suffix.lower() == suffix.lower() and not output.is_dir()
+        suffix = suffix_for(found.files[0].path) if len(found.files) == 1 else ""
+        is_file = (
+            bool(suffix) and suffix_of(output).lower() == suffix.lower() and not output.is_dir()
+        )
         if is_stream(output) or is_file:
             if len(found.files) != 1:
                 raise UsageError(f"{output} takes one result, but there are {len(found.files)}")
             return without_collisions([(found.files[0].path, output)])
         if output.exists() and not output.is_dir():
             raise UsageError(f"{output} is not a folder")
-        if not output.exists() and output.suffix.lower() in KNOWN_SUFFIXES:
+        if not output.exists() and suffix_of(output).lower() in KNOWN_SUFFIXES:
             raise UsageError(
                 f"{output} is not the name of one result of this format; create it first if it is "
                 "a folder"
@@ -76,10 +79,15 @@ def find_targets(
     return without_collisions(
         (
             file.path,
-            (output / file.relative if output else file.path).with_suffix(suffix_of(file.path)),
+            with_suffix(output / file.relative if output else file.path, suffix_for(file.path)),
         )
         for file in found.files
     )
+
+
+def with_suffix(path: Path, suffix: str) -> Path:
+    """The path with another suffix, also in place of .nii.gz."""
+    return path.with_name(path.name[: len(path.name) - len(suffix_of(path))] + suffix)
 
 
 def without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:

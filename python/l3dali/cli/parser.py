@@ -213,6 +213,12 @@ def add_image_options(parser: Parser) -> None:
         help="store colours or entry numbers of palette images; default: %(default)s",
     )
     parser.add_argument(
+        "--volumes",
+        action="store_true",
+        help="store the pages of a TIFF or the frames of a DICOM file as one volume; for l3 encode "
+        "also a folder with a DICOM series",
+    )
+    parser.add_argument(
         "--dicom-tags",
         type=_keywords,
         default=(),
@@ -230,7 +236,7 @@ def add_image_options(parser: Parser) -> None:
 
 def image_options(options: argparse.Namespace) -> dict[str, Any]:
     """The fields of `Options` of a command with these options."""
-    names = ("orient", "max_side", "max_pixels", "layout", "palette", "dicom_tags")
+    names = ("orient", "max_side", "max_pixels", "layout", "palette", "dicom_tags", "volumes")
     fields = {name: getattr(options, name) for name in names}
     return fields | {"worker_memory": options.worker_memory * 2**20}
 

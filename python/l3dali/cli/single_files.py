@@ -52,7 +52,7 @@ def make_files(
                 raise ValueError("a shard: use l3 convert (to decode: --to png) or l3 verify")
             if keeps(target, arguments):
                 kept += 1
-            elif path in found.pipes or is_stream(target):
+            elif path in found.pipes or is_stream(target) or path.is_dir():  # a series
                 rows.append(_convert_pipe(path, target, options, arguments.jobs, found.pipes))
             elif (stored := here.stat(str(path))) is None:
                 raise FileNotFoundError("No such file or directory")

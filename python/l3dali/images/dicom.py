@@ -38,7 +38,7 @@ def _read_header(data: bytes) -> Header:
         ImageError: the file holds no image, several frames, a video, or samples that are not of 8
             to 16 bits.
     """
-    dataset = _dataset(data, stop_before_pixels=True)
+    dataset = dataset_of(data, True)
     if "Rows" not in dataset or "Columns" not in dataset:
         raise ImageError("a DICOM file without an image")
     frames = int(dataset.get("NumberOfFrames") or 1)
@@ -64,10 +64,10 @@ def _read(data: bytes, options: ReadOptions) -> Picture:
         ImageError: a palette or a Modality LUT that cannot be kept, or an unknown keyword.
         Exception: of pydicom and its plugins, for damaged files.
     """
-    dataset = _dataset(data)
+    dataset = dataset_of(data)
     check_keywords(options.dicom_tags)
-    pixels = _samples(dataset)
-    kept, dropped = _modality_lut(dataset, pixels), []
+    pixels = samples_of(dataset)
+    kept = _modality_lut(dataset, pixels)
     is_palette = dataset.PhotometricInterpretation == "PALETTE COLOR"
     if is_palette:
         if options.palette == "index":
@@ -75,8 +75,33 @@ def _read(data: bytes, options: ReadOptions) -> Picture:
         from pydicom.pixels import apply_color_lut
 
         pixels = apply_color_lut(pixels, dataset)
-    for name in (*_NAMES, *_WINDOWS, *options.dicom_tags):
-        value = _element(dataset, name)
+    metadata, dropped = _elements(dataset, kept, options.dicom_tags)
+    stored = dataset.PhotometricInterpretation
+    metadata[DICOM]["PhotometricInterpretation"] = "RGB" if pixels.ndim == 3 else stored
+    profile = dataset.get("ICCProfile")
+    remarks = [f"damaged metadata was dropped: DICOM {name}" for name in dropped]
+    return Picture(
+        pixels,
+        icc=profile,
+        metadata=metadata,
+        expanded=is_palette,
+        remarks=tuple(remarks),
+    )
+
+
+def kept_of(dataset: pydicom.FileDataset, tags: Collection[str]) -> dict[str, Any]:
+    """The pairs for a file's data elements."""
+    check_keywords(tags)
+    return _elements(dataset, {}, tags)[0]
+
+
+def _elements(
+    dataset: pydicom.FileDataset, known: dict[str, Any], tags: Collection[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """The pairs for data elements and values that are known, and names of damaged ones."""
+    kept, dropped = dict(known), []
+    for name in (*_NAMES, *_WINDOWS, *tags):
+        value = element_of(dataset, name)
         try:
             dump_metadata({name: _plain(value)})
         except ValueError:  # as NaN
@@ -85,24 +110,15 @@ def _read(data: bytes, options: ReadOptions) -> Picture:
         if value not in (None, ""):
             kept[name] = _plain(value)
     metadata = {_NAMES[name]: kept.pop(name) for name in _NAMES if name in kept}
-    stored = dataset.PhotometricInterpretation
-    kept["PhotometricInterpretation"] = "RGB" if pixels.ndim == 3 else stored
-    profile = dataset.get("ICCProfile")
-    remarks = [f"damaged metadata was dropped: DICOM {name}" for name in dropped]
-    return Picture(
-        pixels,
-        icc=profile,
-        metadata={**metadata, DICOM: kept},
-        expanded=is_palette,
-        remarks=tuple(remarks),
-    )
+    return {**metadata, DICOM: kept}, dropped
 
 
-def _samples(dataset: pydicom.FileDataset) -> Image:
+def samples_of(dataset: pydicom.FileDataset, index: int | None = 0) -> Image:
+    """The samples of a frame, or of all frames, without bits of overlays."""
     from pydicom.pixels import pixel_array
 
     try:
-        pixels = pixel_array(dataset, index=0)
+        pixels = pixel_array(dataset, index=index)
     except (NotImplementedError, RuntimeError) as error:
         syntax = dataset.file_meta.TransferSyntaxUID.name
         raise ImageError(f"cannot be read: no plugin of pydicom decodes its {syntax}") from error
@@ -134,9 +150,11 @@ def _modality_lut(dataset: pydicom.FileDataset, pixels: Image) -> dict[str, Any]
     return {"RescaleSlope": float(slope), "RescaleIntercept": float(intercept)}
 
 
-def _element(dataset: pydicom.FileDataset, keyword: str) -> Any:
-    """The value of a data element, of an enhanced file in the functional groups of its frame."""
-    for group in (each for name in _GROUPS for each in (dataset.get(name) or ())[:1]):
+def element_of(dataset: pydicom.FileDataset, keyword: str, frame: int = 0) -> Any:
+    """The value of a data element, of an enhanced file in the functional groups of a frame."""
+    places = zip(_GROUPS, (frame, 0), strict=True)  # frames share the second
+    groups = [(dataset.get(name) or ())[at : at + 1] for name, at in places]
+    for group in (each for some in groups for each in some):
         for macro in group:
             if macro.VR == "SQ" and macro.value and keyword in macro.value[0]:
                 return macro.value[0].get(keyword)
@@ -152,12 +170,13 @@ def check_keywords(names: Collection[str]) -> None:
             raise ImageError(f"{name!r} is not a DICOM keyword, such as 'SliceThickness'")
 
 
-def _dataset(data: bytes, *, stop_before_pixels: bool = False) -> pydicom.FileDataset:
+def dataset_of(data: bytes, without_pixels: bool = False) -> pydicom.FileDataset:
+    """What pydicom reads; ImageError if it is not installed."""
     try:
         from pydicom import dcmread
     except ImportError:
         raise ImageError("a DICOM file needs packages: pip install pydicom python-gdcm") from None
-    return dcmread(io.BytesIO(data), stop_before_pixels=stop_before_pixels)
+    return dcmread(io.BytesIO(data), stop_before_pixels=without_pixels)
 
 
 def _plain(value: Any) -> Any:

@@ -6,28 +6,36 @@ import struct
 from typing import TYPE_CHECKING
 
 from l3dali.errors import ImageError, unreadable
-from l3dali.images import bmp, dicom, jpeg, jpeg2000, jpegxl, netpbm, npy, png, tiff, webp
+from l3dali.images import bmp, dicom, jpeg, jpeg2000, jpegxl, netpbm, nifti, npy, png, tiff, webp
+from l3dali.images.stacks import STACKS, stack_format
 from l3dali.signatures import format_not_read, format_of
 
 if TYPE_CHECKING:
     from l3dali.images.picture import Header, ImageFormat, Picture
 
-_MODULES = (png, tiff, webp, bmp, netpbm, jpegxl, jpeg2000, jpeg, npy, dicom)
+_MODULES = (png, tiff, webp, bmp, netpbm, jpegxl, jpeg2000, jpeg, npy, dicom, nifti)
 # By the names of `format_of`, which the modules have.
 FORMATS: dict[str, ImageFormat] = {m.__name__.rpartition(".")[2]: m.FORMAT for m in _MODULES}
 WRITERS = {suffix: writer for each in FORMATS.values() for suffix, writer in each.writers.items()}
+FORMATS |= STACKS
 
 
-def read_header(data: bytes) -> Header:
+def read_header(data: bytes, *, volumes: bool = False) -> Header:
     """Reads the size of an image of any known format; decodes nothing.
 
-    A file of a few bytes can claim an image that takes all memory.
+    A file of a few bytes can claim an image that takes all memory. With `volumes` several images in
+    a file are a volume.
 
     Raises:
         ImageError: the format is unknown, the header is damaged, or the image is not supported:
             several pages, or more than 4 channels (of TIFF 4096).
     """
     format, _ = format_of(data)
+    if volumes:
+        try:
+            format = stack_format(format, data) or format
+        except Exception as error:  # Libraries raise anything on damaged data.
+            raise unreadable(error) from error
     if format == "l3":
         raise ImageError("already an L3 file")
     if not format:

@@ -18,6 +18,7 @@ from l3dali.images.picture import Palette, ReadOptions
 from l3dali.images.tiff import NO_DATA
 from l3dali.metadata import (
     MAX_METADATA_BYTES,
+    VOLUME,
     dump_metadata,
     tiff_of_metadata,
     without_geometry,
@@ -45,6 +46,7 @@ def read_picture(
     refuse_labels: bool = False,
     layout: Layout | None = None,
     dicom_tags: Collection[str] = (),
+    volumes: bool = False,
     header: Header | None = None,
 ) -> Picture:
     """Reads an image file of any known format, which is detected from the bytes.
@@ -65,7 +67,7 @@ def read_picture(
             raise TypeError(f"max_side must be an integer, not {max_side!r}") from None
         if max_side < 1:
             raise ValueError(f"max_side must be at least 1, not {max_side}")
-    header = header or read_header(data)
+    header = header or read_header(data, volumes=volumes)
     header.check_pixels(max_pixels)
     options = ReadOptions("index" if labels else palette, layout, dicom_tags, keep_text)
     try:
@@ -92,6 +94,8 @@ def read_picture(
     if pixels.shape[2:] == (1,):
         pixels = pixels[:, :, 0]
     if max_side is not None:
+        if VOLUME in (picture.metadata or {}):
+            raise ImageError("a volume cannot be shrunk by max_side (in the command --max-side)")
         size = pixels.shape[:2]
         # A blend of a value for no data would count as data.
         has_no_data = NO_DATA in tiff_of_metadata(picture.metadata)

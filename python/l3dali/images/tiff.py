@@ -42,8 +42,10 @@ from l3dali.metadata import (
     metadata_of_tiff,
     tiff_item_bytes,
     tiff_of_metadata,
+    volume_of,
 )
 from l3dali.signatures import format_of
+from l3dali.volumes import slices_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -397,6 +399,8 @@ def _write(picture: Picture) -> bytes:
     floats = picture.floats
     pixels = picture.pixels if floats is None else floats
     channels = 1 if pixels.ndim == 2 else pixels.shape[2]
+    if volume := volume_of(picture.metadata, *pixels.shape[:2]):
+        pixels = slices_of(pixels, volume)  # a page each
     try:
         tags = tiff_of_metadata(picture.metadata)
     except ValueError as error:

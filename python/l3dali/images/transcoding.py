@@ -15,8 +15,15 @@ from l3dali.errors import ImageError
 from l3dali.images.formats import read_header
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
-from l3dali.metadata import extra_samples, of_channels, png_of_metadata, tiff_of_metadata
+from l3dali.metadata import (
+    extra_samples,
+    of_channels,
+    png_of_metadata,
+    tiff_of_metadata,
+    volume_of,
+)
 from l3dali.signatures import format_of
+from l3dali.volumes import slices_of, tile_of, with_sample
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -41,6 +48,7 @@ def transcode(
     max_side: int | None = None,
     layout: Layout | None = None,
     dicom_tags: Collection[str] = (),
+    volumes: bool = False,
     max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
     coding: codec.FileCoding = codec.DEFAULT_CODING,
     effort: int = codec.DEFAULT_EFFORT,
@@ -67,6 +75,8 @@ def transcode(
         layout: of a .npy file, as in `encode`.
         dicom_tags: keywords of more data elements of a DICOM file to keep in `metadata`, such as
             "SliceThickness".
+        volumes: store the pages of a TIFF, or the frames of a DICOM file, as one volume: see
+            `encode_volume`. NIfTI files always are volumes.
         max_pixels: limit of the image, checked before decoding; None: 2^31.
         coding: as in `encode`; or "jpeg", which keeps the coefficients of JPEG files. Such results
             are smaller than the file, and `restore_jpeg` gives it back. Other images are coded as
@@ -96,6 +106,7 @@ def transcode(
         max_side=max_side,
         layout=layout,
         dicom_tags=dicom_tags,
+        volumes=volumes,
         max_pixels=checked_max_pixels(max_pixels),
     )
     return encode_picture(
@@ -119,6 +130,15 @@ def jpeg_suffix(info: codec.Info) -> str:
     with suppress(ValueError):
         suffix = str((info.metadata or {}).get(LOSSY_SUFFIX_KEY, ""))
     return f".{suffix}" if suffix.isalnum() else ".jpg"
+
+
+def volume_suffix(info: codec.Info) -> str:
+    """The suffix of the file that a volume goes back to; "" for images."""
+    with suppress(ValueError):
+        if info.volume is not None:
+            has_place = info.volume.pairs.keys() & {"affine", "direction"}
+            return ".nii.gz" if has_place else ".tif"
+    return ""
 
 
 def suffix_pairs(suffix: str) -> dict[str, str] | None:
@@ -157,15 +177,21 @@ def encode_jpeg(
 
 def encode_picture(picture: Picture, *, labels: bool = False, **options: Any) -> bytes:
     """Encodes a picture with its metadata; options and errors are those of `encode`."""
+    is_labels = labels or picture.has_numbers
+    metadata = picture.metadata
+    if volume := volume_of(metadata, *picture.pixels.shape[:2]):
+        options["tile"] = options.get("tile") or tile_of(volume.shape)
+        if is_labels:
+            metadata = with_sample(slices_of(picture.pixels, volume), metadata or {})
     return codec.encode(
         picture.pixels,
         layout="HWC",
-        labels=labels or picture.has_numbers,
+        labels=is_labels,
         icc=picture.icc,
         exif=picture.exif,
         palette=picture.palette,
         xmp=picture.xmp,
-        metadata=picture.metadata,
+        metadata=metadata,
         **options,
     )
 

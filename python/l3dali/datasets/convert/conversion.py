@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
-from posixpath import splitext
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -40,8 +39,10 @@ from l3dali.images.transcoding import (
     encode_picture,
     jpeg_suffix,
     suffix_pairs,
+    volume_suffix,
 )
-from l3dali.signatures import FORMAT_OF_SUFFIX, format_of
+from l3dali.metadata import VOLUME
+from l3dali.signatures import FORMAT_OF_SUFFIX, format_of, suffix_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +76,7 @@ def choose_format(blob: Blob, options: Options) -> str:
             return options.to
         changes = options.labels_of(*blob.names) or options.orient or options.max_side is not None
         return coding_of(blob.data, options.coding, keeps_pixels=not changes)
-    header = read_header(blob.data)
+    header = read_header(blob.data, volumes=options.volumes)
     group = group_of(blob.data, header, labels=bool(options.labels_of(*blob.names)))
     area = header.width * header.height
     return options.plan.choose(Seen(blob.place, group, len(blob.data), area))
@@ -165,7 +166,7 @@ def _transient_reason(error: BaseException, data: bytes, options: Options) -> st
     if cause is None:
         with suppress(Exception):  # Libraries raise anything on damaged data.
             try:
-                header = read_header(data)
+                header = read_header(data, volumes=options.volumes)
                 header.check_pixels(options.max_pixels)
                 np.empty(header.read_bytes, np.uint8)  # not touched
             except MemoryError:
@@ -175,7 +176,7 @@ def _transient_reason(error: BaseException, data: bytes, options: Options) -> st
 
 
 def _format_name(blob: Blob) -> str:
-    return format_of(blob.data)[0] or splitext(blob.name)[1][1:].lower()
+    return format_of(blob.data)[0] or suffix_of(blob.name)[1:].lower()
 
 
 def _kind_of(picture: Picture) -> str:
@@ -217,7 +218,7 @@ def _from_picture(
 
 def _keep_jpeg(blob: Blob, options: Options, threads: int) -> tuple[bytes, Image, tuple[str, ...]]:
     """The file, whose coefficients are compared with the source's; its pixels, and remarks."""
-    suffix = splitext(blob.name)[1]
+    suffix = suffix_of(blob.name)
     is_known = FORMAT_OF_SUFFIX.get(suffix.lower()) == "jpeg"
     pairs = suffix_pairs(suffix if is_known else "")
     encoded, is_restored = encode_jpeg(
@@ -229,7 +230,7 @@ def _keep_jpeg(blob: Blob, options: Options, threads: int) -> tuple[bytes, Image
 
 def _source_pairs(blob: Blob) -> dict[str, str]:
     """The key-value pairs that `--to source` needs; none for PNG files."""
-    suffix, format = splitext(blob.name)[1][1:], format_of(blob.data)[0]
+    suffix, format = suffix_of(blob.name)[1:], format_of(blob.data)[0]
     if suffix == format == "png":
         return {}
     if FORMAT_OF_SUFFIX.get(f".{suffix.lower()}") != format:
@@ -250,6 +251,8 @@ def _turn_back(blob: Blob, options: Options, threads: int) -> tuple[bytes, Pictu
     if (options.restore_jpeg or options.to == SOURCE_FORMAT) and info.restores_jpeg:
         return codec.restore_jpeg(blob.data, threads=threads), picture, jpeg_suffix(info)[1:], False
     own = options.to
+    if options.restore_jpeg:
+        own = volume_suffix(info)[1:] or own
     candidates = [own]
     if options.to == SOURCE_FORMAT:
         pairs = picture.metadata or {}
@@ -278,7 +281,8 @@ def _read_back(data: bytes, picture: Picture, options: Options) -> Image:
         floats = tifffile.imread(io.BytesIO(data))
         return cast("Image", floats.view(np.uint16).reshape(picture.pixels.shape))
     labels = picture.palette is not None
-    return read_picture(data, labels=labels, max_pixels=options.max_pixels).pixels
+    volumes = VOLUME in (picture.metadata or {})
+    return read_picture(data, labels=labels, max_pixels=options.max_pixels, volumes=volumes).pixels
 
 
 def compare(decoded: Image, source: Image) -> None:

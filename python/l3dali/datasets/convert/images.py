@@ -7,14 +7,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
-from posixpath import splitext
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from l3dali import codec
 from l3dali.console import shortened
 from l3dali.images.formats import WRITERS
 from l3dali.images.npy import is_image_array
-from l3dali.signatures import PNG_SIGNATURE, READ_SUFFIXES, format_of
+from l3dali.signatures import PNG_SIGNATURE, READ_SUFFIXES, format_of, suffix_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -72,6 +71,7 @@ class Options:
     orient: bool = False  # see `l3dali.transcode`
     max_side: int | None = None  # see `l3dali.transcode`
     palette: Palette = "rgb"  # see `l3dali.transcode`
+    volumes: bool = False  # see `l3dali.transcode`
     channels: tuple[int, ...] | None = None  # to decode, on the way back; None: all
     keep_text: bool = False  # see `read_picture`
     refuse_labels: bool = True  # see `read_picture`
@@ -93,7 +93,7 @@ class Options:
 
     def reading(self, *, labels: bool) -> dict[str, Any]:
         """The arguments of `read_picture`."""
-        names = ("max_pixels", "layout", "dicom_tags", "orient", "max_side", "palette")
+        names = ("max_pixels", "layout", "dicom_tags", "orient", "max_side", "palette", "volumes")
         others = ("keep_text", "refuse_labels")
         return {"labels": labels} | {name: getattr(self, name) for name in names + others}
 
@@ -115,6 +115,7 @@ class Options:
                 *([f"layout={self.layout}"] if self.layout else []),
                 *([f"dicom-tags={','.join(self.dicom_tags)}"] if self.dicom_tags else []),
                 *(["orient=yes"] if self.orient else []),
+                *(["volumes=yes"] if self.volumes else []),
                 *([f"max-side={self.max_side}"] if self.max_side is not None else []),
                 *([f"palette={self.palette}"] if self.palette != "rgb" else []),
                 *(
@@ -198,7 +199,7 @@ def is_apple_double(name: str) -> bool:
 def has_image_suffix(name: str, options: Options) -> bool:
     """Whether a file of this name should be an image to convert."""
     suffixes = READ_SUFFIXES if options.to == "l3" else {".l3"}
-    return splitext(name)[1].lower() in suffixes and not is_apple_double(name)
+    return suffix_of(name).lower() in suffixes and not is_apple_double(name)
 
 
 def may_be_image(name: str, head: bytes, options: Options) -> bool:
@@ -217,14 +218,15 @@ def may_be_image(name: str, head: bytes, options: Options) -> bool:
 
 def renamed(name: str, new_suffix: str) -> str:
     """The name of an image's result: with another suffix, or one more."""
-    stem, suffix = splitext(name)
-    return f"{stem if suffix.lower() in READ_SUFFIXES | {'.l3'} else name}.{new_suffix}"
+    suffix = suffix_of(name)
+    is_known = suffix.lower() in READ_SUFFIXES | {".l3"}
+    return f"{name[: -len(suffix)] if is_known else name}.{new_suffix}"
 
 
 def result_names(name: str, options: Options) -> list[str]:
     """The names that a file's result may get. A file without a known suffix may be an image."""
     is_image = has_image_suffix(name, options)
-    if not is_image and splitext(name)[1].lower() in READ_SUFFIXES | {".l3"}:
+    if not is_image and suffix_of(name).lower() in READ_SUFFIXES | {".l3"}:
         return [name]
     is_source = options.to == SOURCE_FORMAT
     suffixes = sorted(_WRITTEN | {"jpg", "jpeg"}) if is_source else [options.to]

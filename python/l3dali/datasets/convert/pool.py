@@ -224,7 +224,7 @@ def _read(data: bytes, options: Options, labels: bool) -> Picture:
 def _read_limited(options: Options, data: bytes, **how: Any) -> Picture:
     set_clocks(CPU_SECONDS, WAIT_SECONDS)
     os.environ["TIFFFILE_NUM_THREADS"] = "1"  # Images are read side by side.
-    header = read_header(data)
+    header = read_header(data, volumes=options.volumes)
     header.check_pixels(options.max_pixels)
     size = _BASE_BYTES + _TIMES_FILE * len(data) + _TIMES_ESTIMATE * header.read_bytes
     if options.max_side is not None:

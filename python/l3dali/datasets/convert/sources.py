@@ -31,7 +31,7 @@ from l3dali.datasets.convert.storage import (
     split_url,
 )
 from l3dali.errors import UsageError, needs
-from l3dali.signatures import IMAGE_SUFFIXES
+from l3dali.signatures import IMAGE_SUFFIXES, suffix_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -110,7 +110,7 @@ def _add_folder(sources: Sources, name: str, *, is_one: bool) -> None:
     if not listing.files and not listing.failures and not _is_folder(name):
         if not is_one:
             sources.failures.append(Failure(without_password(name), "no such file or folder"))
-            if not is_shard_name(name) and Path(name).suffix.lower() not in IMAGE_SUFFIXES:
+            if not is_shard_name(name) and suffix_of(name).lower() not in IMAGE_SUFFIXES:
                 sources.folders.setdefault(name, {})  # Other names must not change.
                 sources.whole.add(name)
             return

@@ -1,0 +1,266 @@
+"""Several images as a volume: pages of a TIFF, frames of a DICOM file, a DICOM series.
+
+Files are read so only where an option asks for volumes.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from l3dali.errors import ImageError
+from l3dali.images import dicom
+from l3dali.images.picture import Header, ImageFormat, Picture, ReadOptions
+from l3dali.volumes import stacked, tile_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pydicom
+    import tifffile
+
+    from l3dali.codec import Image
+
+_ZIP = b"PK\3\4"
+_TOLERANCE = 0.01  # of a distance between slices
+_AXES_OF_CHANNELS = "CS"
+
+
+def stack_format(format: str, data: bytes) -> str:
+    """The name in `FORMATS` of a file that holds a stack; "" if it holds one image."""
+    if data.startswith(_ZIP):
+        return "dicom series"
+    if format == "tiff":
+        import tifffile
+
+        with tifffile.TiffFile(io.BytesIO(data)) as file:
+            return "tiff stack" if math.prod(_sides(file)[0].values()) > _page_size(file) else ""
+    is_stack = (
+        format == "dicom" and int(dicom.dataset_of(data, True).get("NumberOfFrames") or 1) > 1
+    )
+    return "dicom stack" if is_stack else ""
+
+
+def zipped(folder: Path) -> bytes:
+    """The files of a folder in an archive, which is read as a series."""
+    memory = io.BytesIO()
+    with zipfile.ZipFile(memory, "w") as archive:
+        for path in sorted(folder.iterdir()):
+            if path.is_file() and path.name != "DICOMDIR":
+                archive.write(path, path.name)
+    return memory.getvalue()
+
+
+# ---- TIFF ----
+
+
+def _page_size(file: tifffile.TiffFile) -> int:
+    return math.prod(file.series[0].keyframe.shape)
+
+
+def _sides(file: tifffile.TiffFile) -> tuple[dict[str, int], tifffile.TiffPageSeries]:
+    """The sides of the first series by the names of axes, but those of 1."""
+    series = file.series[0]
+    names = zip(series.axes, series.shape, strict=True)
+    return {name: side for name, side in names if side > 1 or name in "YX"}, series
+
+
+def _order(sides: dict[str, int]) -> tuple[str, str]:
+    """The axes of slices and of channels; "" for none."""
+    others = [name for name in sides if name not in "YX"]
+    channels = [name for name in others if name in _AXES_OF_CHANNELS]
+    depths = [name for name in others if name not in _AXES_OF_CHANNELS] or channels[:1]
+    channels = [name for name in channels if name not in depths]
+    if len(depths) != 1 or len(channels) > 1:
+        raise ImageError(f"a TIFF of axes {''.join(sides)} is not a volume with channels")
+    return depths[0], "".join(channels)
+
+
+def _read_tiff_header(data: bytes) -> Header:
+    import tifffile
+
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        sides, series = _sides(file)
+        depth, channels = _order(sides)
+        if series.dtype is None:
+            raise ImageError("pages of different types are not a volume")
+        raw = math.prod(sides.values()) * series.dtype.itemsize
+    return _header(
+        "tiff stack", (sides[depth], sides["Y"], sides["X"]), sides.get(channels, 1), raw
+    )
+
+
+def _header(format: str, shape: tuple[int, int, int], channels: int, raw: int) -> Header:
+    step = tile_of(shape)[0]
+    rows = -(-shape[1] // step) * step
+    return Header(format, shape[2], shape[0] * rows, raw, 5 * raw, -(-channels // 4))
+
+
+def _read_tiff(data: bytes, _: ReadOptions) -> Picture:
+    import tifffile
+
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        sides, series = _sides(file)
+        depth, channels = _order(sides)
+        array = series.asarray().reshape(tuple(sides.values()))
+        description = file.imagej_metadata or {}
+    names = "".join(sides)
+    array = array.transpose([names.index(name) for name in f"{depth}YX{channels}"])
+    pairs = {"spacing": (1, 1, description["spacing"])} if "spacing" in description else {}
+    return _picture(np.ascontiguousarray(array), {}, pairs)
+
+
+def _picture(array: Image, metadata: dict[str, Any], geometry: dict[str, Any]) -> Picture:
+    image, pairs = stacked(array, metadata, geometry, tile_of(array.shape)[0])
+    return Picture(image, metadata=pairs, has_alpha=False)
+
+
+# ---- DICOM ----
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """A slice and its place; LPS, in millimetres."""
+
+    name: str
+    pixels: Image
+    position: np.ndarray[Any, Any] | None  # of the first pixel
+    orientation: np.ndarray[Any, Any] | None  # of x, then of y
+    spacing: tuple[float, float] | None  # from row to row, and from column to column
+    rescale: tuple[float, float]
+
+
+def _read_frames_header(data: bytes) -> Header:
+    dataset = dicom.dataset_of(data, True)
+    frames, channels = int(dataset.NumberOfFrames), int(dataset.SamplesPerPixel)
+    raw = frames * dataset.Rows * dataset.Columns * channels * (dataset.BitsAllocated // 8)
+    return _header("dicom stack", (frames, dataset.Rows, dataset.Columns), channels, raw)
+
+
+def _read_frames(data: bytes, options: ReadOptions) -> Picture:
+    dataset = dicom.dataset_of(data)
+    pixels = dicom.samples_of(dataset, None)
+    slices = [_slice(f"frame {i}", dataset, frame, i) for i, frame in enumerate(pixels)]
+    if "PerFrameFunctionalGroupsSequence" not in dataset:  # there is one position, of the first
+        slices = [replace(each, position=None) for each in slices]
+    return _volume(slices, dicom.kept_of(dataset, options.dicom_tags))
+
+
+def _read_series_header(data: bytes) -> Header:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        names = archive.namelist()
+        if not names:
+            raise ImageError("a folder without files is not a DICOM series")
+        first = dicom.dataset_of(archive.read(names[0]), True)
+    channels = int(first.SamplesPerPixel)
+    raw = len(names) * first.Rows * first.Columns * channels * (first.BitsAllocated // 8)
+    return _header("dicom series", (len(names), first.Rows, first.Columns), channels, raw)
+
+
+def _read_series(data: bytes, options: ReadOptions) -> Picture:
+    slices, series = [], set()
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for name in archive.namelist():
+            dataset = dicom.dataset_of(archive.read(name))
+            series.add(dataset.get("SeriesInstanceUID"))
+            if len(series) > 1:
+                raise ImageError(f"{name} belongs to another series than {archive.namelist()[0]}")
+            slices.append(_slice(name, dataset, dicom.samples_of(dataset), 0))
+    return _volume(slices, dicom.kept_of(dataset, options.dicom_tags))
+
+
+def _slice(name: str, dataset: pydicom.FileDataset, pixels: Image, frame: int) -> _Slice:
+    def numbers(keyword: str) -> np.ndarray[Any, Any] | None:
+        value = dicom.element_of(dataset, keyword, frame)
+        return None if value is None else np.array([float(each) for each in value])
+
+    spacing = numbers("PixelSpacing")
+    slope = dicom.element_of(dataset, "RescaleSlope", frame)
+    intercept = dicom.element_of(dataset, "RescaleIntercept", frame)
+    return _Slice(
+        name,
+        pixels,
+        numbers("ImagePositionPatient"),
+        numbers("ImageOrientationPatient"),
+        None if spacing is None else (float(spacing[0]), float(spacing[1])),
+        (1.0 if slope is None else float(slope), float(intercept or 0)),
+    )
+
+
+def _volume(slices: Sequence[_Slice], metadata: dict[str, Any]) -> Picture:
+    """The slices in the order of their places.
+
+    Raises:
+        ImageError: they differ in size, type, spacing or orientation, or one is missing.
+    """
+    first = slices[0]
+    for each in slices[1:]:
+        for what in ("size", "type", "spacing", "orientation"):
+            if not np.array_equal(*(_property(one, what) for one in (first, each))):
+                raise ImageError(f"{each.name} has another {what} than {first.name}")
+    geometry: dict[str, Any] = {}
+    if first.position is not None and first.orientation is not None:
+        slices, geometry = _in_order(slices)
+    rescales = [each.rescale for each in slices]
+    if len(set(rescales)) == 1:
+        names = ("rescale_slope", "rescale_intercept")
+        if rescales[0] != (1.0, 0.0):
+            metadata |= dict(zip(names, rescales[0], strict=True))
+    else:
+        geometry["rescale"] = rescales  # slope and intercept of each slice
+        metadata.pop("rescale_slope", None)
+        metadata.pop("rescale_intercept", None)
+    metadata.pop("spacing", None)
+    return _picture(np.stack([each.pixels for each in slices]), metadata, geometry)
+
+
+def _property(one: _Slice, what: str) -> Any:
+    if what == "size":
+        return one.pixels.shape
+    if what == "type":
+        return one.pixels.dtype.name
+    return one.spacing or () if what == "spacing" else np.round(_numbers(one.orientation), 4)
+
+
+def _numbers(value: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
+    return np.array([]) if value is None else value
+
+
+def _in_order(slices: Sequence[_Slice]) -> tuple[list[_Slice], dict[str, Any]]:
+    orientation = _numbers(slices[0].orientation).reshape(2, 3)
+    normal = np.cross(*orientation)
+    for each in slices:
+        if each.position is None:
+            raise ImageError(f"{each.name} has no position")
+    places = [float(normal @ each.position) for each in slices]
+    order = np.argsort(places, kind="stable")
+    ordered = [slices[i] for i in order]
+    gaps = np.diff(np.array(places)[order])
+    usual = float(np.median(gaps)) if len(gaps) else 1.0
+    for i, gap in enumerate(gaps):
+        if abs(gap - usual) > _TOLERANCE * abs(usual) + 1e-3 or gap <= 0:
+            raise ImageError(
+                f"slices are missing or repeated: {ordered[i + 1].name} is {gap:.3f} mm behind "
+                f"{ordered[i].name}, and most slices are {usual:.3f} mm apart"
+            )
+    rows, columns = slices[0].spacing or (1.0, 1.0)
+    axes = np.stack([*orientation, normal], axis=1)
+    geometry = {
+        "spacing": (columns, rows, usual),
+        "origin": ordered[0].position,
+        "direction": axes.reshape(-1),
+    }
+    return ordered, geometry
+
+
+STACKS = {
+    "tiff stack": ImageFormat(_read_tiff_header, _read_tiff),
+    "dicom stack": ImageFormat(_read_frames_header, _read_frames),
+    "dicom series": ImageFormat(_read_series_header, _read_series),
+}
