@@ -107,7 +107,7 @@ Status EncodeJpeg(const JpegImage& image, uint64_t jpeg_bytes, Bytes restore_dat
   const JpegCounts& counts = counts_of[0];
 
   JpegModel model;
-  std::vector<uint8_t> own = MakeJpegModel(counts, jpeg.components > 1, 0, &model);
+  std::vector<uint8_t> own = MakeJpegModel(counts, jpeg.components > 1, &model);
   const uint64_t own_cost =
       JpegCostByModel(counts, model) + (uint64_t{own.size()} << (kCostBits + 3));
   const JpegModel built_in = BuiltInJpegModel();

@@ -117,7 +117,7 @@ void Cluster(const JpegCounts& counts, uint32_t begin, uint32_t end, uint32_t ro
 
 // Frequencies of four bits, as a chunk has them: readers give what lacks to the whole to the
 // largest.
-void SetFrequencies(const TokenCounts& counts, uint32_t spare_tokens, uint16_t* frequency) {
+void SetFrequencies(const TokenCounts& counts, uint16_t* frequency) {
   constexpr uint32_t kKept = kJpegFrequencyBits + 1;
   constexpr uint64_t kMost = ((1u << kKept) - 1) << (kRansScaleBits - kKept);
   uint64_t total = 0;
@@ -127,7 +127,7 @@ void SetFrequencies(const TokenCounts& counts, uint32_t spare_tokens, uint16_t* 
     uint32_t largest = 0;
     for (uint32_t t = 0; t < kRansTokens; ++t) {
       uint64_t share = (counts[t] * (scale >> 4) / total + 32) >> 6;
-      if (counts[t] != 0 || t < spare_tokens) share = std::max<uint64_t>(share, 1);
+      if (counts[t] != 0) share = std::max<uint64_t>(share, 1);
       const uint32_t bits = BitLength(static_cast<uint32_t>(share));
       if (bits > kKept) {
         const uint32_t drop = bits - kKept;
@@ -215,8 +215,7 @@ uint64_t JpegCostByModel(const JpegCounts& counts, const JpegModel& model) {
   return cost;
 }
 
-std::vector<uint8_t> MakeJpegModel(const JpegCounts& counts, bool has_chroma, uint32_t spare_tokens,
-                                   JpegModel* model) {
+std::vector<uint8_t> MakeJpegModel(const JpegCounts& counts, bool has_chroma, JpegModel* model) {
   std::vector<TokenCounts> tables;
   uint8_t table_of[kJpegContexts];
   std::fill_n(table_of, kJpegContexts, kNoTable);
@@ -256,7 +255,7 @@ std::vector<uint8_t> MakeJpegModel(const JpegCounts& counts, bool has_chroma, ui
   uint32_t first_length = kJpegFirstLength;
   for (const TokenCounts& table : tables) {
     uint16_t frequency[kRansTokens];
-    SetFrequencies(table, spare_tokens, frequency);
+    SetFrequencies(table, frequency);
     WriteFrequencies(frequency, &first_length, &writer);
   }
   std::vector<uint8_t> bytes = writer.Finish();

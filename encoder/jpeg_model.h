@@ -12,8 +12,7 @@ namespace l3 {
 uint64_t JpegCostByModel(const JpegCounts& counts, const JpegModel& model);
 
 // Clusters contexts into tables. Writes the model as a chunk has it, and as that reads. Every token
-// that was counted gets a frequency, and every token below `spare_tokens` too.
-std::vector<uint8_t> MakeJpegModel(const JpegCounts& counts, bool has_chroma, uint32_t spare_tokens,
-                                   JpegModel* model);
+// that was counted gets a frequency.
+std::vector<uint8_t> MakeJpegModel(const JpegCounts& counts, bool has_chroma, JpegModel* model);
 
 }  // namespace l3

@@ -39,18 +39,6 @@ L3_HOST_DEVICE inline JpegBlockRect JpegBlocksOfTile(const ImageInfo& info, cons
           (((rect.height_px + y_shift) >> y_shift) + 7) / 8};
 }
 
-// The pixels whose tiles a window needs: fancy upsampling reads the chroma of the pixels next to
-// it, in the directions in which chroma is halved.
-L3_HOST_DEVICE inline TileRect JpegWindowWithHalo(const JpegInfo& jpeg, const TileRect& window) {
-  const uint32_t left = window.x_px > 0 ? jpeg.chroma_x_shift : 0;
-  const uint32_t above = window.y_px > 0 ? jpeg.chroma_y_shift : 0;
-  TileRect wider = {window.x_px - left, window.y_px - above, window.width_px + left,
-                    window.height_px + above};
-  if (wider.x_px + wider.width_px < jpeg.width_px) wider.width_px += jpeg.chroma_x_shift;
-  if (wider.y_px + wider.height_px < jpeg.height_px) wider.height_px += jpeg.chroma_y_shift;
-  return wider;
-}
-
 // Blocks of coefficients of each component, of an image or of a tile: 64 numbers each, in natural
 // order, before they are multiplied by the quantizers. Block (x, y) of component c is at
 // data[c] + 64 * (y * row_blocks[c] + x).
