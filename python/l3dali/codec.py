@@ -16,7 +16,7 @@ from l3dali.arguments import DEFAULT_THREADS, Image, Layout, Window
 from l3dali.arguments import MAX_PIXELS as MAX_PIXELS
 from l3dali.errors import L3Error, Status
 from l3dali.metadata import Volume as Volume
-from l3dali.metadata import dump_metadata, load_metadata, volume_of
+from l3dali.metadata import dump_metadata, load_metadata, volume_in
 from l3dali.signatures import remedy_for_other
 
 if TYPE_CHECKING:
@@ -120,8 +120,8 @@ class Info:
 
     @property
     def volume(self) -> Volume | None:
-        """The volume that the image holds (`encode_volume`), or None; ValueError as `metadata`."""
-        return volume_of(self.metadata, self.height, self.width)
+        """The volume that the image holds (`encode_volume`), or None."""
+        return volume_in(self.metadata_json, self.height, self.width)
 
 
 @contextlib.contextmanager

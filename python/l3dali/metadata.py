@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -111,7 +112,15 @@ class Volume:
     height: int
     width: int
     rows: int  #: of the image, for each slice: those behind `height` are padding
-    pairs: Mapping[str, Any] = field(hash=False)  #: the value of "volume" in the metadata
+    source: Mapping[str, Any] | bytes = field(hash=False, repr=False)  #: `pairs`, or all as JSON
+
+    @property
+    def pairs(self) -> Mapping[str, Any]:
+        """The value of "volume" in the metadata; ValueError if the metadata is damaged."""
+        if isinstance(self.source, bytes):
+            pairs: Mapping[str, Any] = load_metadata(self.source)[VOLUME]
+            return pairs
+        return self.source
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -137,7 +146,10 @@ class Volume:
     def voxels(self) -> dict[int, np.ndarray[Any, np.dtype[np.int64]]]:
         """Of a label volume: (N, 3), z, y and x of some voxels of each class but 0."""
         sample = self.pairs.get("voxels", {})
-        return {int(number): np.array(places).reshape(-1, 3) for number, places in sample.items()}
+        return {
+            int(number): np.stack(np.unravel_index(np.cumsum(gaps), self.shape), axis=1)
+            for number, gaps in sample.items()
+        }
 
 
 def volume_of(metadata: Mapping[str, Any] | None, height: int, width: int) -> Volume | None:
@@ -145,12 +157,29 @@ def volume_of(metadata: Mapping[str, Any] | None, height: int, width: int) -> Vo
     pairs = (metadata or {}).get(VOLUME)
     if not isinstance(pairs, Mapping):
         return None
-    depth, rows = pairs.get("depth"), pairs.get("height")
+    return _volume(pairs.get("depth"), pairs.get("height"), height, width, pairs)
+
+
+_VOLUME = re.compile(
+    rb'"volume"\s*:\s*\{\s*"depth"\s*:\s*(\d{1,10})\s*,\s*"height"\s*:\s*(\d{1,10})'
+)
+
+
+def volume_in(metadata_json: bytes | None, height: int, width: int) -> Volume | None:
+    """As `volume_of`, without reading the rest; the rule of src/output/volume.cc."""
+    found = _VOLUME.search(metadata_json or b"")
+    if found is None:
+        return None
+    return _volume(int(found[1]), int(found[2]), height, width, metadata_json or b"")
+
+
+def _volume(
+    depth: Any, rows: Any, height: int, width: int, source: Mapping[str, Any] | bytes
+) -> Volume | None:
     if not isinstance(depth, int) or not isinstance(rows, int) or depth < 1 or height % depth:
         return None
-    return (
-        Volume(depth, rows, width, height // depth, pairs) if 0 < rows * depth <= height else None
-    )
+    fits = 0 < rows * depth <= height
+    return Volume(depth, rows, width, height // depth, source) if fits else None
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ __all__ = ["Volume", "VolumeWindow", "decode_volume", "encode_volume", "find_pai
 VolumeWindow = tuple[int, int, int, int, int, int]
 """First slice, row and column, then slices, rows and columns, in voxels."""
 
-_TILE_SIDE = 64  # patches want small tiles; rans pays some 6 %
-_MOST_VOXELS, _MOST_OF_A_CLASS = 4096, 256  # of the sample of a label volume
+_TILE_SIDE, _LABEL_SIDE = 64, 128  # patches want small tiles; label maps are smaller in larger ones
+_MOST_VOXELS, _MOST_OF_A_CLASS = 1024, 256  # of the sample of a label volume
 
 
 def encode_volume(
@@ -50,8 +50,9 @@ def encode_volume(
         origin: x, y and z of the first voxel in millimetres, LPS, as GetOrigin().
         direction: of these axes, nine cosines, LPS, as GetDirection().
         affine: 4 x 4, from (x, y, z, 1) of a voxel to millimetres, RAS, as nibabel's.
-        **options: those of `encode`. `tile` is 64 x 64 by default, or less for small slices. With
-            `labels` a sample of voxels of each class is stored, which `Volume.voxels` returns.
+        **options: those of `encode`. `tile` is 64 x 64 by default, 128 x 128 for labels, or less
+            for small slices. With `labels` a sample of voxels of each class is stored, which
+            `Volume.voxels` returns.
 
     Raises:
         L3Error, TypeError, ValueError: as in `encode`.
@@ -74,18 +75,19 @@ def encode_volume(
             if numbers.size != np.prod(shape) or numbers.dtype.kind not in "iuf":
                 raise ValueError(f"{name} must be numbers of shape {shape}, not {value!r}")
             pairs[name] = numbers.reshape(shape)
-    tile = options.get("tile") or tile_of(array.shape)
+    tile = options.get("tile") or tile_of(array.shape, labels=bool(options.get("labels")))
     options |= {"tile": tile, "layout": "HWC"}
     image, metadata = stacked(array, options.get("metadata"), pairs, tile[0])
     options["metadata"] = with_sample(array, metadata) if options.get("labels") else metadata
     return codec.encode(image, **options)
 
 
-def tile_of(shape: Sequence[int]) -> tuple[int, int]:
+def tile_of(shape: Sequence[int], *, labels: bool = False) -> tuple[int, int]:
     """The height and width of tiles for patches of a volume (D, H, W)."""
+    usual = _LABEL_SIDE if labels else _TILE_SIDE
 
     def fitting(side: int, sides: Sequence[int]) -> int:
-        return min(_TILE_SIDE, next((each for each in sides if each >= side), _TILE_SIDE))
+        return min(usual, next((each for each in sides if each >= side), usual))
 
     return fitting(shape[1], TILE_HEIGHTS), fitting(shape[2], TILE_WIDTHS)
 
@@ -132,8 +134,7 @@ def with_sample(array: codec.Image, metadata: Mapping[str, Any]) -> dict[str, An
     sample = {}
     for number, those in zip(classes, np.split(places[order], begins[1:]), strict=False):
         chosen = random.choice(those, min(most, len(those)), replace=False)
-        voxels = np.stack(np.unravel_index(np.sort(chosen), array.shape), axis=1)
-        sample[str(number)] = voxels.tolist()
+        sample[str(number)] = np.diff(np.sort(chosen), prepend=0).tolist()
         if len(sample) == _MOST_VOXELS:
             break
     return {**metadata, VOLUME: {**metadata[VOLUME], "voxels": sample}}

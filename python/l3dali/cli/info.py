@@ -70,7 +70,7 @@ def _json_fields(info: codec.Info) -> dict[str, object]:
     for name in ("icc", "exif", "palette", "xmp", "metadata_json"):
         fields[f"{name.removesuffix('_json')}_bytes"] = len(fields.pop(name) or b"")
     fields["other_chunks"] = _other_chunks(info)
-    volume = _volume(info)
+    volume = info.volume
     fields["volume"] = None if volume is None else volume.shape
     fields["metadata"] = None
     try:
@@ -93,13 +93,6 @@ def _metadata_text(info: codec.Info) -> list[str]:
         return [printable(f"  {error}")]
     lines = (f"  {name}: {json.dumps(value, ensure_ascii=False)}" for name, value in pairs.items())
     return [printable(line if len(line) <= 100 else f"{line[:97]}...") for line in lines]
-
-
-def _volume(info: codec.Info) -> codec.Volume | None:
-    try:
-        return info.volume
-    except ValueError:  # damaged metadata
-        return None
 
 
 def _info_text(path: str, info: codec.Info) -> str:
@@ -133,7 +126,7 @@ def _info_text(path: str, info: codec.Info) -> str:
         f"  size   {info.encoded_bytes} bytes; raw {info.raw_bytes} bytes, ratio to "
         f"raw {ratio(info.encoded_bytes, info.raw_bytes)}, {bits_per_pixel:.2f} bits per pixel",
     ]
-    if volume := _volume(info):
+    if volume := info.volume:
         shape = " x ".join(map(str, volume.shape))
         lines.insert(1, f"  volume {shape} (z, y, x), one slice every {volume.rows} rows")
     if len(info.groups) > 1:

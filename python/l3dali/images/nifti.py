@@ -103,7 +103,8 @@ def _read(data: bytes, options: ReadOptions) -> Picture:
     if slope is not None:
         pairs |= {"rescale_slope": float(slope), "rescale_intercept": float(intercept)}
     geometry = {"affine": header.get_best_affine()}
-    image, metadata = stacked(array, pairs, geometry, tile_of(array.shape)[0])
+    tile = tile_of(array.shape, labels=options.palette == "index")
+    image, metadata = stacked(array, pairs, geometry, tile[0])
     return Picture(image, metadata=metadata, has_alpha=False)
 
 

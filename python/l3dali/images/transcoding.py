@@ -134,11 +134,11 @@ def jpeg_suffix(info: codec.Info) -> str:
 
 def volume_suffix(info: codec.Info) -> str:
     """The suffix of the file that a volume goes back to; "" for images."""
-    with suppress(ValueError):
-        if info.volume is not None:
-            has_place = info.volume.pairs.keys() & {"affine", "direction"}
-            return ".nii.gz" if has_place else ".tif"
-    return ""
+    if info.volume is None:
+        return ""
+    with suppress(ValueError):  # damaged metadata
+        return ".nii.gz" if info.volume.pairs.keys() & {"affine", "direction"} else ".tif"
+    return ".tif"
 
 
 def suffix_pairs(suffix: str) -> dict[str, str] | None:
@@ -180,7 +180,8 @@ def encode_picture(picture: Picture, *, labels: bool = False, **options: Any) ->
     is_labels = labels or picture.has_numbers
     metadata = picture.metadata
     if volume := volume_of(metadata, *picture.pixels.shape[:2]):
-        options["tile"] = options.get("tile") or tile_of(volume.shape)
+        shape = (volume.depth, volume.rows, volume.width)
+        options["tile"] = options.get("tile") or tile_of(shape, labels=is_labels)
         if is_labels:
             metadata = with_sample(slices_of(picture.pixels, volume), metadata or {})
     return codec.encode(

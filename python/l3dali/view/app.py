@@ -128,7 +128,7 @@ def _described(info: codec.Info, file_bytes: int) -> dict[str, object]:
     return {
         **{name: getattr(info, name) for name in _DESCRIBED},
         "height": part[2],
-        "slices": pixels.slice_count(info),
+        "slices": info.volume.depth if info.volume else 0,
         "dtype": info.dtype.name,
         "groups": len(info.groups),
         "kept": {name: len(part) for name, part in kept.items() if part is not None},

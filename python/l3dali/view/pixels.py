@@ -27,19 +27,10 @@ _BLOCK_BYTES = 64 * 2**20  # of the samples and 64-bit sums that are in memory a
 
 def shown_part(info: codec.Info, slice_number: int | None = None) -> Window:
     """The part of an image to show: all of it, or a slice of a volume, by default in the middle."""
-    with contextlib.suppress(ValueError):  # metadata that is not JSON
-        if volume := info.volume:
-            z = volume.depth // 2 if slice_number is None else slice_number
-            return (z * volume.rows, 0, volume.height, info.width)
+    if volume := info.volume:
+        z = volume.depth // 2 if slice_number is None else slice_number
+        return (z * volume.rows, 0, volume.height, info.width)
     return (0, 0, info.height, info.width)
-
-
-def slice_count(info: codec.Info) -> int:
-    """How many slices a volume has; 0 for an image."""
-    with contextlib.suppress(ValueError):
-        if volume := info.volume:
-            return volume.depth
-    return 0
 
 
 def top_level(info: codec.Info) -> int:
