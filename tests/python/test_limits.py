@@ -19,6 +19,7 @@ from stream_builder import Stream, constant_tile
 
 import l3dali
 from l3dali import codec
+from l3dali.cli import main
 from l3dali.metadata import MAX_METADATA_BYTES
 
 TILE_PIXELS = 1 << 16
@@ -103,7 +104,9 @@ def test_satellite_scenes_pass() -> None:
     assert l3dali.decode(scene).size == (43 * 256) ** 2
 
 
-def test_imread_and_the_command(tmp_path: Path, largest: bytes) -> None:
+def test_imread_and_the_command(
+    tmp_path: Path, largest: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "large.l3"
     path.write_bytes(largest)
     with pytest.raises(l3dali.L3Error, match=r"large\.l3: 65536 x 32768 .* limit of 1000;"):
@@ -111,22 +114,15 @@ def test_imread_and_the_command(tmp_path: Path, largest: bytes) -> None:
     small = tmp_path / "small.l3"
     l3dali.imwrite(small, np.zeros((30, 41), np.uint8))
     for command in (["verify"], ["decode", "--overwrite"]):
-        run = [sys.executable, "-m", "l3dali", *command, str(small), str(path)]
-        done = subprocess.run(run, capture_output=True, text=True, check=False)
-        assert done.returncode == 2
-        assert f"{path}: 65536 x 32768 pixels are more" in done.stderr
-        assert "--max-pixels" in done.stderr
-        assert str(small) not in done.stderr
-        run = [sys.executable, "-m", "l3dali", *command, "--max-pixels", "1229", str(small)]
-        done = subprocess.run(run, capture_output=True, text=True, check=False)
-        assert "limit of 1229;" in done.stderr
-    done = subprocess.run(
-        [sys.executable, "-m", "l3dali", "info", str(path)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )  # it takes no memory for pixels
-    assert "65536 x 32768" in done.stdout
+        assert main([*command, str(small), str(path)]) == 2
+        told = capsys.readouterr().err
+        assert f"{path}: 65536 x 32768 pixels are more" in told
+        assert "--max-pixels" in told
+        assert str(small) not in told
+        assert main([*command, "--max-pixels", "1229", str(small)]) == 2
+        assert "limit of 1229;" in capsys.readouterr().err
+    assert main(["info", str(path)]) == 0  # it takes no memory for pixels
+    assert "65536 x 32768" in capsys.readouterr().out
 
 
 # Beginnings of files.
@@ -198,13 +194,12 @@ def test_a_beginning_that_claims_chunks_and_tiles_it_has_not() -> None:
     assert caught.value.status is l3dali.Status.TRUNCATED
 
 
-def test_the_command_wants_whole_files(tmp_path: Path) -> None:
+def test_the_command_wants_whole_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "part.l3"
     path.write_bytes(WHOLE[:-1])
-    run = [sys.executable, "-m", "l3dali", "info", str(path)]
-    done = subprocess.run(run, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert f"{path}: the file ends after {len(WHOLE) - 1} of {len(WHOLE)} bytes" in done.stderr
+    assert main(["info", str(path)]) == 2
+    reason = f"{path}: the file ends after {len(WHOLE) - 1} of {len(WHOLE)} bytes"
+    assert reason in capsys.readouterr().err
 
 
 # SECURITY.md.
