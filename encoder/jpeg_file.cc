@@ -55,6 +55,8 @@ class DecodeTable {
     return {0, 0, 0};
   }
 
+  JpegFrequencies frequencies = {};  // of the symbols that were read
+
  private:
   void Fill(uint32_t code, uint32_t bits, uint8_t symbol, bool with_values) {
     const uint32_t free_bits = kLookupBits - bits;
@@ -78,9 +80,6 @@ class DecodeTable {
   uint32_t first_symbol_[17];
   uint32_t counts_[17];
   uint8_t symbols_[256];
-
- public:
-  JpegFrequencies frequencies = {};  // of symbols that were read
 };
 
 // The next bits of a scan, the first of them the highest. A copy may stay in registers.
