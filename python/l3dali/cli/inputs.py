@@ -33,19 +33,12 @@ NOT_L3_FILES = (
 )
 
 
-@dataclass(frozen=True)
-class File:
-    """A file that a command works on."""
-
-    path: Path  # where it is
-    relative: Path  # where its result goes below the folder for results, except for the suffix
-
-
 @dataclass
 class Found:
     """The files that the arguments of a command name."""
 
-    files: list[File] = field(default_factory=list)  # those to work on
+    # By path, where results go below the folder for results, except for their suffix.
+    files: dict[Path, Path] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)  # names in a list
     pipes: set[Path] = field(default_factory=set)  # those that are pipes or devices
 
@@ -71,9 +64,10 @@ def find_inputs(options: argparse.Namespace, convert: str) -> Found:
         for path in dict.fromkeys(options.paths):
             if path != STDIN and os.path.isdir(path) and not takes_folders(options):  # noqa: PTH112
                 raise UsageError(f"{path} is a folder: use {convert.format(path)}")
-            _add_file(File(path, Path(path.name)), found)
+            found.files[path] = Path(path.name)
     if not found.files and not found.failures:
         raise UsageError(f"{options.files_from} names no files")
+    found.pipes = set(filter(is_pipe, found.files))
     return found
 
 
@@ -128,7 +122,7 @@ def _find_listed(options: argparse.Namespace, convert: str) -> Found:
         elif os.path.isdir(path) and not takes_folders(options):  # noqa: PTH112
             found.failures.append(Failure(path, f"a folder: use {convert.format(path)}"))
         else:
-            _add_file(File(path, relative), found)
+            found.files[path] = relative
     return found
 
 
@@ -142,12 +136,6 @@ def _base(options: argparse.Namespace) -> Path:
 def _absolute(path: Path) -> str:
     # Path.absolute() and normpath take four times as long, for each of a million files.
     return os.path.abspath(path)  # noqa: PTH100
-
-
-def _add_file(file: File, found: Found) -> None:
-    found.files.append(file)
-    if is_pipe(file.path):
-        found.pipes.add(file.path)
 
 
 def is_pipe(path: Path) -> bool:

@@ -29,12 +29,6 @@ def is_stream(path: Path) -> bool:
     return path == STDOUT or atomic.is_special(path)
 
 
-def check_stream(output: Path) -> None:
-    """Raises UsageError if image data would go to a terminal."""
-    if output == STDOUT and sys.stdout.isatty():
-        raise UsageError("image data cannot be written to a terminal; redirect it, or use -o FILE")
-
-
 def find_targets(
     found: Found, options: argparse.Namespace, suffix_for: Callable[[Path], str]
 ) -> dict[Path, Path]:
@@ -53,17 +47,21 @@ def find_targets(
     output: Path | None = options.output
     if output is not None:
         if is_stream(output):
-            check_stream(output)
+            if output == STDOUT and sys.stdout.isatty():
+                raise UsageError(
+                    "image data cannot be written to a terminal; redirect it, or use -o FILE"
+                )
             if STDOUT == output == options.json_summary:
                 raise UsageError("standard output cannot take both the result and the JSON summary")
-        suffix = suffix_for(found.files[0].path) if len(found.files) == 1 else ""
+        names = list(found.files)
+        suffix = suffix_for(names[0]) if len(names) == 1 else ""
         is_file = (
             bool(suffix) and suffix_of(output).lower() == suffix.lower() and not output.is_dir()
         )
         if is_stream(output) or is_file:
-            if len(found.files) != 1:
-                raise UsageError(f"{output} takes one result, but there are {len(found.files)}")
-            return without_collisions([(found.files[0].path, output)])
+            if len(names) != 1:
+                raise UsageError(f"{output} takes one result, but there are {len(names)}")
+            return without_collisions([(names[0], output)])
         if output.exists() and not output.is_dir():
             raise UsageError(f"{output} is not a folder")
         if not output.exists() and suffix_of(output).lower() in KNOWN_SUFFIXES:
@@ -77,11 +75,8 @@ def find_targets(
     if found.pipes:
         raise UsageError(f"{min(found.pipes)} has no name for a result: use -o FILE or -o -")
     return without_collisions(
-        (
-            file.path,
-            with_suffix(output / file.relative if output else file.path, suffix_for(file.path)),
-        )
-        for file in found.files
+        (path, with_suffix(output / relative if output else path, suffix_for(path)))
+        for path, relative in found.files.items()
     )
 
 
