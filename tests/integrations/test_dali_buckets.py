@@ -323,3 +323,19 @@ def test_program_of_the_docs(server: FarServer) -> None:
     for _ in range(2):
         for a, b in zip(names["pipe"].run(), resumed.run(), strict=True):
             assert all(np.array_equal(np.array(a[i]), np.array(b[i])) for i in range(64))
+
+
+def test_a_patch_of_a_volume_costs_its_tiles(server: FarServer) -> None:
+    volume = np.random.default_rng(0).integers(0, 50, (40, 200, 300)).astype(np.int16)
+    data = l3dali.encode_volume(volume, coding="packed")
+    uri = server.put("volume.l3", data)
+    server.count()
+
+    @dali.pipeline_def(batch_size=1, num_threads=2, device_id=None, prefetch_queue_depth=1)
+    def define() -> Any:
+        anchor = np.array([9, 70, 130], np.int32)
+        return l3_fn.decode_volume(lazy([uri], remote_gap=0)(), anchor, window=(4, 50, 60))
+
+    (patch,) = define().run()
+    np.testing.assert_array_equal(np.array(patch[0])[..., 0], volume[9:13, 70:120, 130:190])
+    assert server.count()["sent"] < len(data) / 4
