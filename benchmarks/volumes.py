@@ -230,7 +230,8 @@ def main() -> None:
         "`benchmarks/volumes.py` says how.",
         "",
         f"Geometric means. Patches have {SIDE} x {SIDE} x {SIDE} voxels, or less where a volume "
-        "has, and are read on one thread; speeds are by CPU time. Ratios are to blosc2 as nnU-Net 2.7 and 2.8 set it.",
+        "has, and are read on one thread; speeds are by CPU time. Ratios are to blosc2 as "
+        "nnU-Net 2.7 and 2.8 set it.",
         "",
         f"| kind | volumes | format | {columns} |",
         "|---|---|---|---|---|---|---|---|",
