@@ -91,6 +91,12 @@ struct Abs {
     return a < 0 ? Neg()(a) : a;
   }
 };
+struct PackBytes {  // cvt.pack.sat.u8
+  uint32_t operator()(int32_t a, int32_t b, uint32_t c) const {
+    const auto byte = [](int32_t v) { return static_cast<uint32_t>(std::clamp(v, 0, 255)); };
+    return c << 16 | byte(a) << 8 | byte(b);
+  }
+};
 struct Min {
   template <class T>
   T operator()(T a, T b) const {

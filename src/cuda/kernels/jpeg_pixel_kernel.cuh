@@ -20,20 +20,28 @@ namespace l3 {
 
 constexpr uint32_t kByteFields = 0x00FF00FF;
 
-// Eight samples of a row of `row_bytes`, from any one on. Bytes outside of the row are any.
+// Where eight samples of each row of a plane lie, from any one on. The rows are whole blocks; bytes
+// outside of them are any.
+struct EightPlaces {
+  uint32_t word[3];
+  uint32_t shift;
+
+  L3_DEVICE EightPlaces(uint32_t row_bytes, int32_t begin) : shift(8 * (begin & 3)) {
+    const int32_t end = static_cast<int32_t>(row_bytes) - 4;
+    L3_UNROLL
+    for (int32_t k = 0; k < 3; ++k) {
+      const int32_t at = (begin & ~3) + 4 * k;
+      word[k] = static_cast<uint32_t>(at < 0 ? 0 : at < end ? at : end);
+    }
+  }
+};
 struct EightBytes {
   uint32_t low, high;
 
-  L3_DEVICE EightBytes(const uint8_t* row, uint32_t row_bytes, int32_t begin) {
-    const int32_t end = static_cast<int32_t>(row_bytes) - 4;
-    const auto word = [&](int32_t at) {
-      return LoadWord(row + (at < 0 ? 0 : at < end ? at : end));
-    };
-    const int32_t first = begin & ~3;
-    const uint32_t shift = 8 * static_cast<uint32_t>(begin & 3);
-    const uint32_t middle = word(first + 4);
-    low = FunnelShift(word(first), middle, shift);
-    high = FunnelShift(middle, word(first + 8), shift);
+  L3_DEVICE EightBytes(const uint8_t* row, const EightPlaces& places) {
+    const uint32_t middle = LoadWord(row + places.word[1]);
+    low = FunnelShift(LoadWord(row + places.word[0]), middle, places.shift);
+    high = FunnelShift(middle, LoadWord(row + places.word[2]), places.shift);
   }
   L3_DEVICE SampleGroup Group() const {
     SampleGroup group;
@@ -72,20 +80,57 @@ struct ChromaRow {
   }
 };
 
-// Chroma of eight pixels from (x, ...) of the image on, of a component with half the columns.
-// `near` and `far` are its rows, from column `origin` on.
-L3_DEVICE SampleGroup UpsampleColumns(const JpegInfo& jpeg, const ChromaRow& row,
-                                      const uint8_t* near, const uint8_t* far, uint32_t row_bytes,
-                                      uint32_t origin, uint32_t x) {
+// What is the same for all rows that a lane makes pixels of, from pixel x of the image on: copied,
+// as what is stored may change memory that it is read from.
+struct JpegSource {
+  const uint8_t* plane[kMaxJpegComponents];
+  uint32_t row_bytes[2];  // of luma, of chroma
+  uint32_t first_y[2];    // rows of samples that the planes begin with
+  JpegInfo jpeg;          // without quantizers
+  EightPlaces luma, chroma;
+  bool is_odd;     // x
+  bool is_first;   // of the first sample
+  uint32_t beyond;  // of the samples from the one before on, the first that there is not
+
+  L3_DEVICE JpegSource(const JpegUnit& unit, uint32_t x)
+      : row_bytes{unit.row_bytes[0], unit.row_bytes[1]},
+        first_y{unit.y_px, unit.y_px >> unit.image->info.chroma_y_shift},
+        luma(unit.row_bytes[0], static_cast<int32_t>(x - unit.x_px)),
+        chroma(luma),
+        is_odd(x % 2 != 0) {
+    const JpegInfo& info = unit.image->info;
+    L3_UNROLL
+    for (uint32_t c = 0; c < kMaxJpegComponents; ++c) plane[c] = GlobalPointer(unit.plane[c]);
+    jpeg.width_px = info.width_px;
+    jpeg.height_px = info.height_px;
+    jpeg.color = info.color;
+    jpeg.components = info.components;
+    jpeg.chroma_x_shift = info.chroma_x_shift;
+    jpeg.chroma_y_shift = info.chroma_y_shift;
+    const uint32_t i = x >> jpeg.chroma_x_shift;
+    if (jpeg.components == 1) return;
+    if (jpeg.chroma_x_shift != 0) {
+      chroma = EightPlaces(row_bytes[1], static_cast<int32_t>(i - unit.x_px / 2) - 1);
+    }
+    is_first = i == 0;
+    beyond = JpegColumns(jpeg, 1) - i + 1;
+  }
+  L3_DEVICE const uint8_t* Row(uint32_t c, uint32_t y) const {
+    const uint32_t k = c == 0 ? 0 : 1;
+    return plane[c] + size_t{y - first_y[k]} * row_bytes[k];
+  }
+};
+
+// Chroma of eight pixels of a row, of a component with half the columns. `near` and `far` are its
+// rows.
+L3_DEVICE SampleGroup UpsampleColumns(const JpegSource& source, const ChromaRow& row,
+                                      const uint8_t* near, const uint8_t* far) {
   // Samples i - 1 to i + 6, where that of the first pixel is sample i.
-  const uint32_t i = x / 2;
-  const uint32_t columns = JpegColumns(jpeg, 1);
   const auto load = [&](const uint8_t* from) {
-    EightBytes bytes(from, row_bytes, static_cast<int32_t>(i - origin) - 1);
+    EightBytes bytes(from, source.chroma);
     // Beyond the edges the last sample is repeated.
-    if (i == 0) bytes.low = (bytes.low & ~0xFFu) | ByteAt(bytes.low, 1);
-    const uint32_t beyond = columns - i + 1;
-    if (beyond < 6) bytes.SetByte(beyond, bytes.Byte(beyond - 1));
+    if (source.is_first) bytes.low = PermuteBytes(bytes.low, 0, 0x3211);
+    if (source.beyond < 6) bytes.SetByte(source.beyond, bytes.Byte(source.beyond - 1));
     return bytes;
   };
   const EightBytes n = load(near);
@@ -102,7 +147,7 @@ L3_DEVICE SampleGroup UpsampleColumns(const JpegInfo& jpeg, const ChromaRow& row
   const uint32_t at_m1 = v[0], at_0 = v[1];
   const uint32_t at_1 = PermuteBytes(v[0], v[2], 0x5432);
   const uint32_t at_2 = PermuteBytes(v[1], v[3], 0x5432);
-  const bool is_odd = x % 2 != 0;
+  const bool is_odd = source.is_odd;
   if (!row.is_smooth) {
     return is_odd ? SampleGroup{{at_0, at_1, at_1, at_2}} : SampleGroup{{at_0, at_0, at_1, at_1}};
   }
@@ -128,13 +173,12 @@ L3_DEVICE SampleGroup UpsampleColumns(const JpegInfo& jpeg, const ChromaRow& row
   return group;
 }
 
-// The same of a component with all columns.
-L3_DEVICE SampleGroup UpsampleRows(const ChromaRow& row, const uint8_t* near, const uint8_t* far,
-                                   uint32_t row_bytes, uint32_t origin, uint32_t x, uint32_t y) {
-  const int32_t begin = static_cast<int32_t>(x - origin);
-  SampleGroup group = EightBytes(near, row_bytes, begin).Group();
+// The same of a component with all columns; y is the row of pixels.
+L3_DEVICE SampleGroup UpsampleRows(const JpegSource& source, const ChromaRow& row,
+                                   const uint8_t* near, const uint8_t* far, uint32_t y) {
+  SampleGroup group = EightBytes(near, source.chroma).Group();
   if (row.far_weight == 0) return group;
-  const SampleGroup other = EightBytes(far, row_bytes, begin).Group();
+  const SampleGroup other = EightBytes(far, source.chroma).Group();
   const uint32_t round = (1 + y % 2) * SampleGroup::kOnes;
   L3_UNROLL
   for (uint32_t k = 0; k < SampleGroup::kWords; ++k) {
@@ -176,45 +220,37 @@ L3_DEVICE void ConvertYcbcrGroups(SampleGroup (&planes)[3]) {
   }
 }
 
-// The samples of eight pixels from (x, y) of the image on.
+// The samples of eight pixels of row y of the image.
 template <uint32_t kChannels>
-L3_DEVICE void MakeJpegPixels(const JpegUnit& unit, const JpegInfo& jpeg, uint32_t x, uint32_t y,
+L3_DEVICE void MakeJpegPixels(const JpegSource& source, uint32_t y,
                               SampleGroup (&planes)[kChannels]) {
-  const auto row = [&](uint32_t c, uint32_t sample_y) {
-    return GlobalPointer(unit.plane[c]) +
-           size_t{sample_y - (unit.y_px >> jpeg.y_shift(c))} * unit.row_bytes[c];
-  };
-  const EightBytes luma(row(0, y), unit.row_bytes[0], static_cast<int32_t>(x - unit.x_px));
-  planes[0] = luma.Group();
+  planes[0] = EightBytes(source.Row(0, y), source.luma).Group();
   if constexpr (kChannels == 3) {
-    const ChromaRow chroma(jpeg, y);
-    const uint32_t origin = unit.x_px >> jpeg.chroma_x_shift;
+    const ChromaRow chroma(source.jpeg, y);
     L3_UNROLL
     for (uint32_t c = 1; c < 3; ++c) {
-      const uint8_t* const near = row(c, chroma.near_y);
-      const uint8_t* const far = row(c, chroma.far_y);
-      planes[c] = jpeg.chroma_x_shift != 0
-                      ? UpsampleColumns(jpeg, chroma, near, far, unit.row_bytes[c], origin, x)
-                      : UpsampleRows(chroma, near, far, unit.row_bytes[c], origin, x, y);
+      const uint8_t* const near = source.Row(c, chroma.near_y);
+      const uint8_t* const far = source.Row(c, chroma.far_y);
+      planes[c] = source.jpeg.chroma_x_shift != 0 ? UpsampleColumns(source, chroma, near, far)
+                                                  : UpsampleRows(source, chroma, near, far, y);
     }
-    if (jpeg.color == JpegColor::kYcbcr) ConvertYcbcrGroups(planes);
+    if (source.jpeg.color == JpegColor::kYcbcr) ConvertYcbcrGroups(planes);
   }
 }
 
 template <uint32_t kChannels, class Warp>
 L3_DEVICE void StoreJpegPixels(Warp& warp, const JpegUnit& unit, const TilePlans& plans,
                                const TileRect& rect, WarpScratch* scratch) {
-  const JpegInfo& jpeg = unit.image->info;
   using Store = PlansStore<kChannels, 1>;
   const Store store(PlannedRows<1>{plans, rect.x_px, rect.y_px, kChannels});
   typename Store::Halves halves(warp, store, true, rect.width_px, scratch);
   // Lanes beyond the last pixel make those of the first lane.
   const uint32_t first = kGroupSize * warp.lane();
-  const uint32_t x = rect.x_px + (first < rect.width_px ? first : 0);
+  const JpegSource source(unit, rect.x_px + (first < rect.width_px ? first : 0));
   L3_NO_UNROLL
   for (uint32_t y = 0; y < rect.height_px; ++y) {
     SampleGroup planes[kChannels];
-    MakeJpegPixels<kChannels>(unit, jpeg, x, rect.y_px + y, planes);
+    MakeJpegPixels<kChannels>(source, rect.y_px + y, planes);
     if (halves.serves()) {
       halves.StoreRow(warp, planes, 0xFF, y);
       continue;

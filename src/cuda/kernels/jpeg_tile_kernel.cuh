@@ -130,6 +130,8 @@ class JpegReader {
         states_(warp, begin, payload + body.words_offset),
         sign_bit_(8 * body.signs_offset),
         sign_end_(8 * body.signs_offset + body.sign_count),
+        signs_{LoadConstantWord(payload + sign_bit_ / 32 * 4),
+               LoadConstantWord(payload + sign_bit_ / 32 * 4 + 4)},
         check_(check) {}
 
   // Returns false if more words were read than there are. May be called this seldom: each number
@@ -178,10 +180,15 @@ class JpegReader {
   // Whether a number is negative, of lanes whose number has a sign.
   L3_DEVICE bool ReadSign(bool has_sign) {
     const uint32_t lanes = warp_.Ballot(has_sign);
-    const uint32_t bit = sign_bit_ + PopCount(lanes & warp_.LanesBelow());
+    const uint32_t bits = FunnelShift(signs_[0], signs_[1], sign_bit_);
+    const uint32_t bit = PopCount(lanes & warp_.LanesBelow());
+    const uint32_t word = sign_bit_ / 32;
     sign_bit_ += PopCount(lanes);
-    if (!has_sign) return false;
-    return (LoadConstantWord(payload_ + bit / 32 * 4) >> (bit % 32) & 1) != 0;
+    if (sign_bit_ / 32 != word) {
+      signs_[0] = signs_[1];
+      signs_[1] = LoadConstantWord(payload_ + sign_bit_ / 32 * 4 + 4);
+    }
+    return has_sign && (bits >> bit & 1) != 0;
   }
   L3_DEVICE bool AtEnd() {
     return OnAllLanes(warp_, states_.End() == kRansStateBegin) && sign_bit_ == sign_end_;
@@ -194,6 +201,7 @@ class JpegReader {
   uint32_t size_;
   JpegStates states_;
   uint32_t sign_bit_, sign_end_;
+  uint32_t signs_[2];  // the words from that bit's on
   RunningCheck<Warp>* check_;
 };
 
@@ -315,6 +323,7 @@ class JpegTileDecoder {
 
   // Of a tile that failed.
   L3_DEVICE void ClearSamples() const {
+    warp_.Sync();  // those of blocks that were decoded have been stored
     L3_NO_UNROLL
     for (uint32_t c = 0; c < jpeg_.components; ++c) {
       const JpegBlockRect rect = c == 0 ? body_.blocks[0] : body_.blocks[1];
@@ -463,10 +472,12 @@ class JpegTileDecoder {
       L3_UNROLL
       for (uint32_t u = 0; u < 8; ++u) in[u] = scratch_->coefficient[8 * y + u][warp_.lane()];
       TransformJpegLine<18>(in, out);
-      uint32_t words[2] = {};
+      uint32_t words[2];
       L3_UNROLL
-      for (uint32_t x = 0; x < 8; ++x) {
-        words[x / 4] |= static_cast<uint32_t>(Clamp(out[x] + 128, 255)) << (8 * (x % 4));
+      for (uint32_t i = 0; i < 2; ++i) {
+        const int16_t* const four = out + 4 * i;
+        words[i] = PackBytes(four[2] + 128, four[3] + 128, 0);
+        words[i] = PackBytes(four[0] + 128, four[1] + 128, words[i]);
       }
       if (has_block) PutTwoWords(to, words[0], words[1]);
       to += row_bytes;

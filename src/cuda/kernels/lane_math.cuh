@@ -159,6 +159,18 @@ L3_DEVICE int32_t Clamp(int32_t v, int32_t high) {
 #endif
 }
 
+// Two numbers kept between 0 and 255, in the low bytes, the first lowest; those of `rest` come
+// above.
+L3_DEVICE uint32_t PackBytes(int32_t first, int32_t second, uint32_t rest) {
+#if defined(__CUDA_ARCH__)
+  uint32_t word;
+  asm("cvt.pack.sat.u8.s32.b32 %0, %1, %2, %3;" : "=r"(word) : "r"(second), "r"(first), "r"(rest));
+  return word;
+#else
+  return static_cast<uint32_t>(Clamp(first, 255) | Clamp(second, 255) << 8) | rest << 16;
+#endif
+}
+
 L3_DEVICE float FloatOf(uint32_t bits) {
   float value;
   std::memcpy(&value, &bits, sizeof(value));
