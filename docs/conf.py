@@ -52,6 +52,7 @@ autodoc_mock_imports = [
     "imagecodecs",
     "imageio",
     "litdata",
+    "monai",
     "netpbmfile",
     "numcodecs",
     "streaming",

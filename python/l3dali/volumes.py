@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Volume", "VolumeWindow", "decode_volume", "encode_volume", "find_pairs"]
 
+#: z, y and x of the first voxel, then depth, height and width.
 VolumeWindow = tuple[int, int, int, int, int, int]
-"""First slice, row and column, then slices, rows and columns, in voxels."""
 
 _TILE_SIDE, _LABEL_SIDE = 64, 128  # patches want small tiles; label maps are smaller in larger ones
 _MOST_VOXELS, _MOST_OF_A_CLASS = 1024, 256  # of the sample of a label volume
