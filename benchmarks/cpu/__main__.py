@@ -31,6 +31,7 @@ MODULES = {
     "memory": ("memory",),
     "loaders": ("loaders",),
     "torch_loader": ("torch_loader",),
+    "buckets": ("buckets",),
     "dali_windows": ("roi",),
     "reader": ("reader",),
     "convert": ("convert",),

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import statistics
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from benchmarks.cpu.case import Result, in_turns, median_ratio
 from benchmarks.cpu.loaders import take_turn
+from benchmarks.object_server import object_server
 from benchmarks.peers import images, l3_encoder
 from benchmarks.report import table
 from torch.utils.data import DataLoader
@@ -31,46 +30,15 @@ THREADS = "Loader"
 LOOP, BATCH, LOADED = "imread(url, window) in a loop", "decode_files(urls, windows)", THREADS
 
 
-class Objects(BaseHTTPRequestHandler):
-    """Answers GET with a range of an object, after a while."""
-
-    protocol_version = "HTTP/1.1"
-    objects: ClassVar[dict[str, bytes]] = {}
-    latency_s = 0.0
-
-    def do_GET(self) -> None:
-        """Answers."""
-        time.sleep(self.latency_s)
-        data = self.objects[self.path.partition("?")[0]]
-        begin, _, last = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")
-        part = data[int(begin) : int(last) + 1 if last else None]
-        self.send_response(206)
-        self.send_header("Content-Length", str(len(part)))
-        self.send_header("Content-Range", f"bytes {begin}-{int(begin) + len(part) - 1}/{len(data)}")
-        self.end_headers()
-        self.wfile.write(part)
-
-    def log_message(self, *_: object) -> None:
-        """Logs nothing."""
-
-
 @contextmanager
-def bucket(files: list[bytes], latency_s: float) -> Iterator[list[str]]:
-    """The URLs of files that a server of this process has."""
-    paths = [f"data/{i}.l3" for i in range(len(files))]
-    Objects.objects = {f"/{path}": file for path, file in zip(paths, files, strict=True)}
-    Objects.latency_s = latency_s
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Objects)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    os.environ |= {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
-    yield [f"s3://{path}" for path in paths]
-    server.shutdown()
+def bucket(files: list[bytes], latency_ms: int) -> Iterator[list[str]]:
+    """The URLs of files that a server of another process has."""
+    with tempfile.TemporaryDirectory() as folder, object_server(Path(folder)) as server:
+        for i, file in enumerate(files):
+            Path(folder, f"{i}.l3").write_bytes(file)
+        os.environ |= server.environment
+        server.count(latency_ms)
+        yield [f"s3://data/{i}.l3" for i in range(len(files))]
 
 
 def with_workers(paths: list[str], batch: int, workers: int) -> Any:
@@ -111,10 +79,10 @@ def local(files: list[bytes], rounds: int, batch: int) -> dict[str, dict[str, fl
 
 
 def remote(
-    files: list[bytes], rounds: int, batch: int, latency_s: float
+    files: list[bytes], rounds: int, batch: int, latency_ms: int
 ) -> dict[str, dict[str, float]]:
     """Windows of files in a bucket."""
-    with bucket(files, latency_s) as urls:
+    with bucket(files, latency_ms) as urls:
 
         def window(*_: object) -> Any:
             return WINDOW
@@ -167,7 +135,7 @@ def torch_loader(
     encoded = [encode(image) for image in cut]
     many = [encoded[i % len(encoded)] for i in range(files)]
     of_files = local(many, rounds, batch)
-    of_bucket = remote(many[: files // 4], rounds, batch, latency_ms / 1000)
+    of_bucket = remote(many[: files // 4], rounds, batch, latency_ms)
     text = f"PyTorch {torch.__version__}.\n\n## Local files\n\n"
     columns = {"images/s": "{images_per_s:.3g}", "Loader's rate / its": "{ratio:.2f}"}
     text += table("loader", of_files, columns | {"CPU ms an image": "{cpu_ms:.3g}"})

@@ -27,6 +27,7 @@ FIRST_BYTES = 2**15  # the first request for a part of a remote file: a round tr
 _GAP_BYTES = 2**17  # a shorter gap between two ranges of a remote file is fetched with them
 _PATIENCE_S = 24.0  # until the last request for a range that fails ends, if all take as long
 _FIRST_PAUSE_S = 0.25  # before a range is asked for again; then twice as long each time
+_LONGEST_PAUSE_S = 5.0
 _S3_CONNECTIONS = 64
 _MAP_NORESERVE = 0x4000  # Linux has this flag, `mmap` has no name for it
 _MAP_FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
@@ -225,7 +226,7 @@ def _fetch(ranges: list[tuple[str, int, int | None]]) -> list[bytes]:
         if not left:
             break
         final = next((i for i in left if _is_final(answers[i])), None)
-        pause = _FIRST_PAUSE_S * 2 ** (attempt - 1)
+        pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (attempt - 1))
         end = time.monotonic()
         if final is not None or end - begin + pause + (end - attempt_begin) > _PATIENCE_S:
             i = left[0] if final is None else final

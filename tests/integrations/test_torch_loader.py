@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 
 import l3dali
 import l3dali.torch
-from l3dali.torch import Loader, Shards
+from l3dali.torch import Loader, Shards, loading
 
 COUNT = 23
 SIDE = 16
@@ -198,6 +198,17 @@ def test_batches_ahead_are_bounded_in_bytes(paths: list[Path]) -> None:
         for taken in range(1, 5):
             next(epoch)
             assert max(begun) < 2 * (taken + batches)
+
+
+def test_memory_is_used_again_once_nothing_holds_it(
+    paths: list[Path], images: list[Image], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "_LEAST_KEPT_BYTES", 1)
+    loader = Loader(paths, 2, ahead_bytes=1)
+    kept = [view for batch in loader for view in batch.permute(0, 2, 3, 1).unbind()]
+    assert all(np.array_equal(view, image) for view, image in zip(kept, images, strict=True))
+    del kept
+    assert len({batch.data_ptr() for batch in loader}) < len(loader)
 
 
 def test_an_epoch_that_is_left_ends_its_threads(paths: list[Path]) -> None:

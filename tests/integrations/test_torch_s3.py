@@ -122,6 +122,38 @@ def test_the_error_of_an_outage_names_url_attempts_and_reason(
         list(Loader(URLS, 2, window=fixed, on_error="skip"))
 
 
+class _Clock:
+    """The time of `parts`, which passes while it sleeps and in attempts."""
+
+    def __init__(self, attempt_s: float) -> None:
+        self.now = self.begun = 0.0
+        self.attempt_s = attempt_s
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def ask(self, ranges: list[Any]) -> list[Any]:
+        self.begun = self.now
+        self.now += self.attempt_s
+        return [OSError("down")] * len(ranges)
+
+
+@pytest.mark.parametrize("attempt_s", [0, 0.5, 1, 2, 3, 7, 12])
+def test_an_outage_is_waited_for_and_ends(
+    monkeypatch: pytest.MonkeyPatch, attempt_s: float
+) -> None:
+    clock = _Clock(attempt_s)
+    monkeypatch.setattr(parts, "time", clock)
+    monkeypatch.setattr(parts, "_ask", clock.ask)
+    with pytest.raises(OSError, match="down"):
+        l3dali.torch.decode_files(URLS)
+    assert clock.now <= 25
+    assert attempt_s > 3 or clock.begun >= 10
+
+
 def test_missing_and_forbidden_files_are_not_asked_for_again(server: Server) -> None:
     missing = "s3://data/none.l3"
     with pytest.raises(FileNotFoundError, match="none"):

@@ -18,7 +18,7 @@ from l3dali.errors import L3Error
 from l3dali.parts import FIRST_BYTES, Member, RemoteFiles, is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from typing_extensions import Buffer, Unpack
 
@@ -58,7 +58,7 @@ def decode(
         [arguments.contiguous(_bytes_of(data))],
         [arguments.checked_window("window", window)],
     )
-    return _decode(files, windows, options, batched=True, names_items=False)[0]
+    return _decode(files, windows, options, True, False)[0]
 
 
 @overload
@@ -143,7 +143,7 @@ def decode_batch(
     files = arguments.checked_files(items, _bytes_of)
     checked = arguments.checked_windows(windows, len(files))
     options = DecodeOptions(device, mode, dtype, fill_range, layout, channels, threads, max_pixels)
-    return _decode(files, checked, options, batched=batched, names_items=True)
+    return _decode(files, checked, options, batched, True)
 
 
 class FileOptions(TypedDict, total=False):
@@ -227,6 +227,7 @@ def decode_members(
     *,
     batched: bool | None,
     remote: RemoteFiles | None = None,
+    empty: Callable[..., torch.Tensor] = torch.empty,
 ) -> list[torch.Tensor] | torch.Tensor:
     """`decode_files` of checked arguments.
 
@@ -236,12 +237,13 @@ def decode_members(
         options: for all.
         batched: None: True if all outputs are alike.
         remote: those of the members, if they are open already.
+        empty: makes the tensor of a batch, as `torch.empty`.
     """
     with naming_members(members):
         if remote is None and any(is_url(member.path) for member in members):
             is_whole = options.channels is None and not any(windows)
             remote = RemoteFiles(members, None if is_whole else FIRST_BYTES)
-        return _decode(members, windows, options, batched=batched, names_items=True, remote=remote)
+        return _decode(members, windows, options, batched, True, remote, empty)
 
 
 @contextlib.contextmanager
@@ -274,10 +276,10 @@ def _decode(
     files: list[Buffer] | list[Member],
     windows: list[Window | None],
     options: DecodeOptions,
-    *,
     batched: bool | None,
     names_items: bool,
     remote: RemoteFiles | None = None,
+    empty: Callable[..., torch.Tensor] = torch.empty,
 ) -> list[torch.Tensor] | torch.Tensor:
     device, mode, dtype, fill_range, layout, channels, threads, max_pixels = options
     if fill_range not in (None, False, True):
@@ -315,7 +317,7 @@ def _decode(
         raise RuntimeError(
             "decoding cannot be traced: decode outside of torch.jit.trace and make_fx"
         )
-    tensors = _tensors(batch, target if gpu is None else gpu.device, batched=batched)
+    tensors = _tensors(batch, target if gpu is None else gpu.device, batched, empty)
     addresses = [tensor.data_ptr() for tensor in tensors]
     if not all(addresses):
         raise RuntimeError(
@@ -364,7 +366,10 @@ def _name_of(dtype: torch.dtype | None) -> str | None:
 
 
 def _tensors(
-    batch: _native.DecodeBatch, device: torch.device, *, batched: bool | None
+    batch: _native.DecodeBatch,
+    device: torch.device,
+    batched: bool | None,
+    empty: Callable[..., torch.Tensor],
 ) -> list[torch.Tensor] | torch.Tensor:
     """Memory for the outputs."""
     outputs = list(zip(batch.shapes, batch.dtypes, strict=True))
@@ -381,7 +386,7 @@ def _tensors(
                 f"or dtype"
             )
     shape, name = outputs[0]
-    return torch.empty((len(outputs), *shape), dtype=types[name], device=device)
+    return empty((len(outputs), *shape), dtype=types[name], device=device)
 
 
 class _Gpu:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Loader", "Shards"]
 
 _MOST_HEAD_BYTES = 2**26  # of remote files, kept for the next epochs
+_LEAST_KEPT_BYTES = 2**20  # of a batch's memory; less is not worth it
 _LEAST_THREADS = 4  # some wait for a network
 
 #: The window of a sample, from the head of its first image and random numbers; None: all of it.
@@ -122,6 +125,7 @@ class Loader(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is not wher
         self._heads: dict[Member, bytes] = {}
         self._head_bytes = 0
         self._largest = 0  # bytes of a batch
+        self._memory = _Memory()
 
     def __len__(self) -> int:
         """Batches of this rank in an epoch."""
@@ -156,7 +160,7 @@ class Loader(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is not wher
         self._next = self._state = int(state["epoch"]), int(state["position"])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_heads": {}, "_head_bytes": 0}
+        return {**self.__dict__, "_heads": {}, "_head_bytes": 0, "_memory": _Memory()}
 
     def _identity(self) -> dict[str, Any]:
         return {"samples": len(self._samples), "seed": self._seed, "shuffle": self._shuffle}
@@ -292,7 +296,9 @@ class Loader(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is not wher
         if remote is None and any(windows) and any(is_url(member.path) for member in members):
             remote = RemoteFiles(members, known=self._heads)
         try:
-            tensors = decode_members(members, windows, options, batched=None, remote=remote)
+            tensors = decode_members(
+                members, windows, options, batched=None, remote=remote, empty=self._memory.empty
+            )
         except L3Error as error:
             if self._heads.pop(members[error.index or 0], None) is None:
                 raise
@@ -313,6 +319,35 @@ class Loader(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is not wher
             pairs = zip(samples, randoms, strict=True)
             samples = [self._transform(sample, random) for sample, random in pairs]
         return (self._collate or default_collate)(samples)
+
+
+class _Memory:
+    """Memory of batches that were dropped, for the next ones: fresh pages cost as much as decoding.
+
+    Threads may share it.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[npt.NDArray[np.uint8]] = []
+
+    def empty(
+        self, shape: tuple[int, ...], *, dtype: torch.dtype, device: torch.device
+    ) -> torch.Tensor:
+        """As `torch.empty`."""
+        size = math.prod(shape) * dtype.itemsize
+        if device.type != "cpu" or size < _LEAST_KEPT_BYTES:
+            return torch.empty(shape, dtype=dtype, device=device)
+        try:
+            block = self._free.pop()
+            if not size <= len(block) <= 2 * size:
+                self._free.clear()
+                block = np.empty(size, np.uint8)
+        except IndexError:
+            block = np.empty(size, np.uint8)
+        part = block[:size]
+        # The tensor and its views hold `part`.
+        weakref.finalize(part, self._free.append, block).atexit = False
+        return torch.from_numpy(part).view(dtype).view(shape)
 
 
 class _Blob(NamedTuple):
