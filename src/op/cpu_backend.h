@@ -99,7 +99,10 @@ class CpuBackend {
       job.view = payloads.needed.Place(payloads.memory.get(), &reads_);
     }
     ReadPayloads(reads_, [&](size_t count, const std::function<void(size_t)>& task) {
-      for (size_t i = 0; i < count; ++i) threads.AddWork([&task, i](int) { task(i); });
+      // In their order: works of one priority have none.
+      for (size_t i = 0; i < count; ++i) {
+        threads.AddWork([&task, i](int) { task(i); }, -static_cast<int64_t>(i));
+      }
       threads.RunAll();
     });
   }

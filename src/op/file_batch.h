@@ -89,9 +89,11 @@ class FileBatch {
     if (folder != nullptr) folder_ = folder.get();
   }
 
-  // Takes the files of a batch, and begins to read objects: their heads, or all of them.
-  void Start(std::vector<FileEntry> entries) {
+  // Takes the files of a batch, and begins to read objects: their heads, or all of them. A batch
+  // that is `ahead` is read while one before it is decoded, once the first was.
+  void Start(std::vector<FileEntry> entries, bool ahead) {
     requests_.Wait();
+    ahead = ahead && !files_.empty();
     files_.clear();
     for (FileEntry& entry : entries) files_.emplace_back().entry = std::move(entry);
     for (File& file : files_) {
@@ -114,7 +116,9 @@ class FileBatch {
         if (entry.bytes == FileBytes(view)) continue;
         file.head.clear();  // the object was replaced
       }
-      requests_.Add(entry.path, [this, &file](RequestClock::time_point asked) {
+      RequestThreads& threads = ahead && IsLazy(file) ? RequestThreads::OfHeads(entry.path)
+                                                      : RequestThreads::Of(entry.path);
+      requests_.Add(threads, [this, &file](RequestClock::time_point asked) {
         try {
           file.remote_error = Fetch(&file, asked);
         } catch (const std::exception& error) {  // no memory

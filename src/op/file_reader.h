@@ -85,7 +85,7 @@ class FileReader : public dali::DataReader<dali::CPUBackend, dali::ImageLabelWra
     for (const auto& sample : prefetched_batch_queue_[curr_batch_producer_]) {
       entries.push_back(names_->EntryOf(*sample));
     }
-    batches_[curr_batch_producer_].Start(std::move(entries));
+    batches_[curr_batch_producer_].Start(std::move(entries), /*ahead=*/true);
   }
 
   bool SetupImpl(std::vector<dali::OutputDesc>& outputs, const dali::Workspace& ws) override {

@@ -27,7 +27,7 @@ class ReadPaths : public dali::StatelessOperator<dali::CPUBackend> {
                              static_cast<size_t>(paths.tensor_shape_span(i)[0]));
       entries[i].source_info = entries[i].path;
     }
-    batch_.Start(std::move(entries));
+    batch_.Start(std::move(entries), /*ahead=*/false);
     outputs = {{batch_.Look(ws.GetThreadPool()), DALI_UINT8}};
     return true;
   }

@@ -2,6 +2,8 @@
 // do nothing but wait. Layer: adapter.
 #pragma once
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -20,6 +22,7 @@
 
 #include "dali/core/format.h"
 #include "dali/util/file.h"
+#include "files/attempts.h"
 #include "files/file_handle.h"
 
 namespace l3 {
@@ -41,6 +44,13 @@ class RequestThreads {
     // They may outlive main().
     static auto* const s3 = new RequestThreads(25);
     static auto* const gs = new RequestThreads(64);
+    return uri.compare(0, 2, "s3") == 0 ? *s3 : *gs;
+  }
+  // The same for heads of a batch that is decoded later: half of the connections are left to tiles,
+  // for which a decoder waits.
+  static RequestThreads& OfHeads(const std::string& uri) {
+    static auto* const s3 = new RequestThreads(12);
+    static auto* const gs = new RequestThreads(32);
     return uri.compare(0, 2, "s3") == 0 ? *s3 : *gs;
   }
 
@@ -74,6 +84,7 @@ class RequestThreads {
   explicit RequestThreads(size_t max_threads) : max_threads_(max_threads) {}
 
   void Run() {
+    pthread_setname_np(pthread_self(), "l3-requests");
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
       ++waiting_;
@@ -103,14 +114,14 @@ class Requests {
     cancelled_ = true;
     Wait();
   }
-  // Calls task(when Add() was called) unless this is destroyed before.
+  // Calls task(when Add() was called) on one of the threads unless this is destroyed before.
   template <typename Task>
-  void Add(const std::string& uri, Task task) {
+  void Add(RequestThreads& threads, Task task) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       ++under_way_;
     }
-    RequestThreads::Of(uri).Add([this, task = std::move(task), asked = RequestClock::now()] {
+    threads.Add([this, task = std::move(task), asked = RequestClock::now()] {
       if (!cancelled_) task(asked);
       const std::lock_guard<std::mutex> lock(mutex_);
       if (--under_way_ == 0) ended_.notify_all();
@@ -198,10 +209,9 @@ template <typename Request>
 ObjectError Attempt(const std::string& uri, RequestClock::time_point asked,
                     const Request& request) {
   using Seconds = std::chrono::duration<double>;
-  constexpr Seconds kMost{24};
   RequestThreads& threads = RequestThreads::Of(uri);
   const auto begun = RequestClock::now();
-  Seconds pause{0.1};
+  Attempts attempts;
   for (int attempt = 1;; ++attempt) {
     const std::string outage = threads.OutageSince(asked);
     if (!outage.empty()) return {ObjectError::kOutage, uri + " was not read, since " + outage};
@@ -211,9 +221,8 @@ ObjectError Attempt(const std::string& uri, RequestClock::time_point asked,
     if (kind == ObjectError::kNone) return {};
     const Seconds all = RequestClock::now() - begun;
     const Seconds last = RequestClock::now() - start;
-    if (kind == ObjectError::kOutage && all + pause + last <= kMost) {
-      std::this_thread::sleep_for(pause);
-      pause *= 3;
+    if (kind == ObjectError::kOutage && attempts.Again(all.count(), last.count())) {
+      std::this_thread::sleep_for(Seconds(attempts.pause_s()));
       continue;
     }
     reason.erase(0, reason.find_first_not_of(" :\n"));
@@ -305,12 +314,13 @@ class RemotePayloadReader final : public PayloadSource {
   }
   bool Check() override { return error().empty(); }
   void Read(uint64_t begin, size_t bytes, uint8_t* to) override {
-    requests_.Add(handle_.path, [this, begin, bytes, to](RequestClock::time_point asked) {
-      if (!Check()) return;
-      uint64_t read;
-      Fail(ReadObject(uri(), asked, handle_.offset + handle_.head_bytes + begin, bytes, false, to,
-                      &read));
-    });
+    requests_.Add(RequestThreads::Of(uri()),
+                  [this, begin, bytes, to](RequestClock::time_point asked) {
+                    if (!Check()) return;
+                    uint64_t read;
+                    Fail(ReadObject(uri(), asked, handle_.offset + handle_.head_bytes + begin,
+                                    bytes, false, to, &read));
+                  });
   }
   bool Wait() override {
     requests_.Wait();

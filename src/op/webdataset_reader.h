@@ -300,7 +300,7 @@ class TarReader : public dali::DataReader<dali::CPUBackend, std::vector<FileEntr
         entries.push_back((*sample)[i]);
         if (types_[i] != DALI_UINT8) entries.back().can_be_lazy = false;
       }
-      batches_[curr_batch_producer_][i].Start(std::move(entries));
+      batches_[curr_batch_producer_][i].Start(std::move(entries), /*ahead=*/true);
     }
   }
 

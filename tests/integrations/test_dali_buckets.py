@@ -300,6 +300,14 @@ def test_an_outage_raises(server: FarServer) -> None:
         run(lazy([uri] * 8), count=8, on_error="zero")
 
 
+@pytest.mark.parametrize("kind", ["503", "reset"])
+def test_an_outage_that_ends_costs_no_sample(server: FarServer, kind: str) -> None:
+    images = [make_scene(i, (600, 600, 3)) for i in range(8)]
+    files = [server.put(f"{kind}/{i}.l3", l3dali.encode(im)) for i, im in enumerate(images)]
+    server.count({"part": f"{kind}/", "kind": kind, "times": 4 * 8})  # eight are read at once
+    check(run(lazy(files), count=8, on_error="zero")[0], [cropped(image) for image in images])
+
+
 def test_an_object_that_was_replaced(server: FarServer) -> None:
     image = make_scene(6)
     uri = server.put("replaced.l3", l3dali.encode(image, coding="rans", effort=1))

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "encoder/encoder.h"
+#include "files/attempts.h"
 #include "files/file_handle.h"
 #include "files/open_file.h"
 
@@ -190,6 +191,17 @@ void DirectReads() {
   }
 }
 
+// Each attempt takes as long as the one before it.
+void AttemptsEndInTime() {
+  for (double each_s = 0; each_s <= 12; each_s += 0.125) {
+    Attempts attempts;
+    double begin_s = 0;
+    while (attempts.Again(begin_s + each_s, each_s)) begin_s += each_s + attempts.pause_s();
+    CHECK(begin_s + each_s <= 25);
+    CHECK(each_s > 3 || begin_s >= 10);  // an outage of ten seconds has ended
+  }
+}
+
 void OtherThingsAreNoFiles() {
   const TestFile file;
   OpenFile opened;
@@ -200,6 +212,7 @@ void OtherThingsAreNoFiles() {
 }
 
 const std::map<std::string, void (*)()> kTests = {
+    {"attempts_end_in_time", AttemptsEndInTime},
     {"changed_files", ChangedFiles},
     {"direct_reads", DirectReads},
     {"handle_holds_in_its_process", HandleHoldsInItsProcess},
