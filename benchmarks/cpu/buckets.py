@@ -9,7 +9,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +26,6 @@ KEPT = 384  # of them, where heads are kept
 SCENE = 8192
 CONNECTION_MB_S = 80
 DALI_THREADS, THREADS = 2, 16
-LATENCIES_MS = (30, 10, 0)
 
 
 class Reader(NamedTuple):
@@ -37,7 +36,6 @@ class Reader(NamedTuple):
     scheme: str = "s3"
     gap: int = -1
     is_later: bool = False  # epochs after the first: heads are kept
-    latencies_ms: tuple[int, ...] = LATENCIES_MS
 
 
 BASE = "`fn.readers.file`, whole files"
@@ -51,10 +49,11 @@ FRAMES = {
     "rasterio": Reader("rasterio"),
     "s3fs, `imread`": Reader("s3fs"),
 }
+OPEN = "rasterio, files kept open"
 SCENES = {
     "lazy": Reader("lazy", is_later=True),
     "lazy, `gs://`, batches of 64": Reader("lazy", 64, "gs", is_later=True),
-    "rasterio, files kept open": Reader("rasterio", is_later=True),
+    OPEN: Reader("rasterio", is_later=True),
     "s3fs, `imread`": Reader("s3fs"),
 }
 
@@ -228,14 +227,19 @@ def cpu_s() -> float:
 
 
 def measure(
-    readers: Mapping[str, Reader], what: str, base: str, server: Far, rounds: int, seconds: float
+    readers: Mapping[str, Reader],
+    what: str,
+    base: str,
+    server: Far,
+    latencies_ms: Sequence[int],
+    rounds: int,
+    seconds: float,
 ) -> tuple[str, dict[str, Any]]:
     """A table of readers at each latency, in turns."""
     rows = {
         f"{name}, {latency} ms": (reader, latency)
-        for latency in LATENCIES_MS
+        for latency in latencies_ms
         for name, reader in readers.items()
-        if latency in reader.latencies_ms
     }
     turns: dict[str, list[dict[str, float]]] = {name: [] for name in rows}
     for _ in range(rounds):
@@ -259,7 +263,12 @@ def measure(
     return table(what, results, columns), results
 
 
-def buckets(data: Path, rounds: int = 3, seconds: float = 3.0) -> Result:
+def buckets(
+    data: Path,
+    rounds: int = 3,
+    seconds: float = 3.0,
+    latencies_ms: tuple[int, ...] = (30, 10, 0),
+) -> Result:
     """Crops of files in a bucket, by DALI's readers, by rasterio and by s3fs.
 
     Crops of 512x512 anywhere, from a server on the loopback address that adds a latency to each
@@ -268,11 +277,13 @@ def buckets(data: Path, rounds: int = 3, seconds: float = 3.0) -> Result:
     rasterio reads COG (ZSTD, tiles of 128 or 256) with 16 threads, s3fs `imread` with 16. DALI has
     two threads. In turns, each in a process of its own; medians. Ratios are within a round.
     """
-    with tempfile.TemporaryDirectory() as name, object_server(Path(name)) as server:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as path, object_server(Path(path)) as server:
+        folder = Path(path)
         apart(write, data, folder)
-        sizes = {path.name: path.stat().st_size for path in sorted(folder.glob("*[e0].*"))}
-        frames, of_frames = measure(FRAMES, "frames", BASE, server, rounds, seconds)
-        base = "rasterio, files kept open"
-        scenes, of_scenes = measure(SCENES, "scene", base, server, rounds, seconds)
-    return Result(f"{frames}\n{scenes}", {"sizes": sizes, "frames": of_frames, "scene": of_scenes})
+        names = ("frame-0.l3", "frame-0.tif", "scene.l3", "scene.tif")
+        sizes = {name: (folder / name).stat().st_size for name in names}
+        how = (server, [int(latency) for latency in latencies_ms], rounds, seconds)
+        frames, of_frames = measure(FRAMES, "frames", BASE, *how)
+        scenes, of_scenes = measure(SCENES, "scene", OPEN, *how)
+    found = {"sizes": sizes, "frames": of_frames, "scene": of_scenes}
+    return Result(f"{frames}\n{scenes}", found)

@@ -142,4 +142,4 @@ def torch_loader(
     text += f"\n## A bucket, {latency_ms} ms a request\n\n"
     columns = {"images/s": "{images_per_s:.3g}", "x that of the loop": "{ratio:.2f}"}
     text += table("call", of_bucket, columns)
-    return Result(text, {"local": of_files, "bucket": of_bucket})
+    return Result(text, {"local": of_files, "bucket": of_bucket}, code=("src", "python"))
