@@ -88,13 +88,22 @@ def benchmark_images(data: Path) -> dict[str, Image]:
 
 
 def write_l3(data: Path, out: Path) -> list[Path]:
-    """Writes each image in each mode as <image>.<mode>.l3; returns the paths."""
+    """Writes each image in each mode as <image>.<mode>.l3; returns the paths.
+
+    RGB8 images are also written as JPEG of quality 90, 4:2:0, in L3's coding of JPEG files.
+    """
     out.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, image in benchmark_images(data).items():
         for mode in ("packed", "rans"):
             paths.append(out / f"{name}.{mode}.l3")
             paths[-1].write_bytes(l3dali.encode(image, coding=mode))
+        if image.shape[2:] == (3,) and importlib.util.find_spec("imagecodecs") is not None:
+            import imagecodecs
+
+            jpeg = imagecodecs.jpeg8_encode(image, level=90, subsampling="420")
+            paths.append(out / f"{name}.jpeg.l3")
+            paths[-1].write_bytes(l3dali.transcode(jpeg, coding="jpeg"))
     return paths
 
 

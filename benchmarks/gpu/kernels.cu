@@ -46,7 +46,7 @@ double HostToDeviceGigabytesPerSecond(GpuTimer* timer, int repeat) {
 // By the mode the image was encoded in. The name of the file says it, <image>.<mode>.l3: not all
 // files of rans mode have rans tiles.
 std::string CodecName(const BenchImage& image) {
-  for (const char* mode : {"packed", "rans"}) {
+  for (const char* mode : {"packed", "rans", "jpeg"}) {
     const std::string ending = std::string(".") + mode + ".l3";
     if (image.name.size() > ending.size() &&
         image.name.compare(image.name.size() - ending.size(), ending.size(), ending) == 0) {
@@ -107,7 +107,7 @@ class Batch {
     BatchLayout layout;
     layout.Plan(jobs, GetGpuLimits());
     device_ = std::make_unique<DeviceMemory>(layout.total_bytes());
-    std::vector<uint8_t> staging(layout.total_bytes());
+    std::vector<uint8_t> staging(layout.uploaded_bytes());
     for (size_t i = 0; i < layout.piece_count(); ++i) {
       layout.WritePiece(i, staging.data(), device_->data());
     }
@@ -116,10 +116,14 @@ class Batch {
     for (size_t i = 0; i < layout.launch_count(); ++i) {
       launches_.push_back(layout.Batch(device_->data(), i));
     }
+    for (size_t i = 0; i < layout.round_count(); ++i) {
+      rounds_.push_back(layout.Round(device_->data(), i));
+    }
   }
 
   void Launch(cudaStream_t stream) const {
     for (const TileBatch& launch : launches_) LaunchDecodeTiles(launch, stream);
+    for (const JpegBatch& round : rounds_) LaunchDecodeJpeg(round, stream);
   }
 
   // Throws if a tile was bad, or the pixels of the first copy differ from the CPU's.
@@ -153,6 +157,7 @@ class Batch {
   DeviceMemory output_;
   std::unique_ptr<DeviceMemory> device_;
   std::vector<TileBatch> launches_;
+  std::vector<JpegBatch> rounds_;  // of images of jpeg tiles
 };
 
 void Run(const BenchOptions& options) {
