@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 
 import l3dali
+from l3dali.arguments import SAMPLE_TYPES
 from l3dali.volumes import VolumeWindow, find_pairs
 
 Array = npt.NDArray[Any]
@@ -21,7 +22,7 @@ def make(*shape: int, dtype: str = "int16") -> Array:
     return (smooth + np.random.default_rng(0).integers(-3, 4, shape)).astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int16"])
+@pytest.mark.parametrize("dtype", SAMPLE_TYPES)
 @pytest.mark.parametrize("shape", [(3, 70, 90), (1, 1, 1), (5, 64, 64), (4, 20, 30, 2)])
 def test_volume_returns(shape: tuple[int, ...], dtype: str) -> None:
     volume = make(*shape, dtype=dtype)
