@@ -57,6 +57,7 @@ class Residuals {
       case SampleType::kUint16: Fill<uint16_t>(pixels); break;
       case SampleType::kInt8: Fill<int8_t>(pixels); break;
       case SampleType::kInt16: Fill<int16_t>(pixels); break;
+      default: break;  // no tile holds others
     }
     for (uint32_t c = 0; c < channels_; ++c) Limit(c);
   }

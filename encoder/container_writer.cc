@@ -63,7 +63,8 @@ EncodedFile AssembleFile(ImageInfo info, const std::vector<uint8_t>& chunks,
   uint8_t* p = file.head.data();
   std::memcpy(p, kSignature, sizeof(kSignature));
   p[8] = static_cast<uint8_t>(version);
-  p[9] = static_cast<uint8_t>(info.sample_type);
+  p[9] = static_cast<uint8_t>(static_cast<uint32_t>(info.sample_type) |
+                              static_cast<uint32_t>(info.holding) << kHoldingShift);
   StoreU16(p + 10, info.channels);
   p[12] = info.used_bits;
   p[13] = info.shift;

@@ -6,6 +6,7 @@
 #include "encoder/channel_grouping.h"
 #include "encoder/container_writer.h"
 #include "encoder/image_encoder.h"
+#include "encoder/sample_holding.h"
 #include "encoder/tile_sizes.h"
 
 namespace l3 {
@@ -34,6 +35,10 @@ uint64_t StoredBytesLimit(const PixelView& pixels, const EncodeOptions& options)
 
 Status BoundFile(const PixelView& pixels, const EncodeOptions& options, uint64_t* bytes) {
   if (!IsValid(pixels, options)) return Status::kInvalidArgument;
+  if (pixels.sample_type >= SampleType::kUint32) {
+    *bytes = HeldBytesLimit(pixels, options);
+    return Status::kOk;
+  }
   *bytes = StoredBytesLimit(pixels, options);
   if (options.coding != Coding::kStored) {
     *bytes = std::max(*bytes, CodedBytesLimit(pixels, options));
@@ -44,16 +49,24 @@ Status BoundFile(const PixelView& pixels, const EncodeOptions& options, uint64_t
 Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,
                    const AllocateFile& allocate) {
   if (pixels.data == nullptr || !IsValid(pixels, options)) return Status::kInvalidArgument;
-  ImageEncoder encoder(pixels, options);
+  if (pixels.sample_type >= SampleType::kUint32) {
+    return WriteFile(EncodeHeld(pixels, options), options.threads, allocate);
+  }
+  return WriteFile(EncodeBest(pixels, options, nullptr), options.threads, allocate);
+}
+
+EncodedFile EncodeBest(const PixelView& pixels, const EncodeOptions& options,
+                       const SampleHolding* samples) {
+  ImageEncoder encoder(pixels, options, samples);
   if (options.coding == Coding::kStored) {
-    return WriteFile(encoder.EncodeStored(), options.threads, allocate);
+    return encoder.EncodeStored();
   }
   EncodedFile file = encoder.EncodeCoded();
   if (file.bytes > CodedBytesLimit(pixels, options)) {
     EncodedFile stored = encoder.EncodeStored();
     if (stored.bytes < file.bytes) file = std::move(stored);
   }
-  return WriteFile(std::move(file), options.threads, allocate);
+  return file;
 }
 
 Status EncodeImage(const PixelView& pixels, const EncodeOptions& options,

@@ -62,6 +62,10 @@ EncodedFile ImageEncoder::EncodeStored() const {
   const std::vector<ChannelGroup> groups =
       ChooseChannelGroups(pixels_, options_, /*predicts=*/false);
   ChooseStoredTiles(options_, groups[0].channels, &info);
+  if (samples_ != nullptr && samples_->holding != Holding::kAsTheyAre) {
+    info.tile_width_log2 = std::min<uint8_t>(info.tile_width_log2, kMaxPackedTileLog2);
+    info.tile_height_log2 = std::min<uint8_t>(info.tile_height_log2, kMaxPackedTileLog2);
+  }
   ValueCoding as_is;
   as_is.used_bits = info.sample_bits();
   as_is.offset = info.is_signed() ? 1u << (info.sample_bits() - 1) : 0;
@@ -76,10 +80,24 @@ EncodedFile ImageEncoder::MakeFile(ImageInfo info, const std::vector<ChannelGrou
                                    Payloads payloads) const {
   SetValues(values, &info);
   std::vector<uint8_t> list, table;
-  if (groups.size() > 1) list = SerializeChannelGroups(groups);
+  uint32_t version = kVersion;
+  std::vector<ChannelGroup> listed = groups;
+  Bytes held;
+  if (samples_ != nullptr) {
+    version = kVersion2;
+    info.sample_type = samples_->type;
+    info.holding = samples_->holding;
+    held = {samples_->chunk.data(), samples_->chunk.size()};
+    if (info.holding == Holding::kHalves) {
+      info.channels /= 2;
+      for (ChannelGroup& group : listed) group.channels /= 2;  // high halves come first
+    }
+  }
+  if (groups.size() > 1) list = SerializeChannelGroups(listed);
   if (!values.table.empty()) table = SerializeValueTable(values.table);
   const auto all = [](const std::vector<uint8_t>& v) { return Bytes{v.data(), v.size()}; };
   const std::pair<uint32_t, Bytes> parts[] = {{kChunkGroups, all(list)},
+                                              {kChunkSamples, held},
                                               {kChunkValueTable, all(table)},
                                               {kChunkRansModel, all(payloads.rans_chunk)},
                                               {kChunkMatchModel, all(match_chunk)},
@@ -94,7 +112,7 @@ EncodedFile ImageEncoder::MakeFile(ImageInfo info, const std::vector<ChannelGrou
   }
   chunks.insert(chunks.end(), options_.other_chunks.data,
                 options_.other_chunks.data + options_.other_chunks.size);
-  return AssembleFile(info, chunks, payloads.sizes, std::move(payloads.runs));
+  return AssembleFile(info, chunks, payloads.sizes, std::move(payloads.runs), version);
 }
 
 EncodedFile ImageEncoder::EncodeUnmatched() const {

@@ -12,11 +12,20 @@
 
 namespace l3 {
 
+// What a file of version 2 says of samples that its tiles hold in another way.
+struct SampleHolding {
+  SampleType type;
+  Holding holding;
+  std::vector<uint8_t> chunk;  // SMPL; empty for samples that are held as they are
+};
+
 // Its arguments are valid and outlive it.
 class ImageEncoder {
  public:
-  ImageEncoder(const PixelView& pixels, const EncodeOptions& options)
-      : pixels_(pixels), options_(options) {}
+  // `pixels` are what tiles hold; `samples`, if it is not null, says of which samples.
+  ImageEncoder(const PixelView& pixels, const EncodeOptions& options,
+               const SampleHolding* samples = nullptr)
+      : pixels_(pixels), options_(options), samples_(samples) {}
 
   // The smallest file with coded tiles, by packed or by rans and match.
   EncodedFile EncodeCoded();
@@ -44,6 +53,7 @@ class ImageEncoder {
 
   const PixelView& pixels_;
   const EncodeOptions& options_;
+  const SampleHolding* const samples_;
   // For EncodeCoded().
   ImageInfo info_{};
   std::vector<ChannelGroup> groups_;

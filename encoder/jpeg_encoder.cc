@@ -141,7 +141,7 @@ Status EncodeJpeg(const JpegImage& image, uint64_t jpeg_bytes, Bytes restore_dat
     chunks.insert(chunks.end(), options.other_chunks.data,
                   options.other_chunks.data + options.other_chunks.size);
   }
-  return WriteFile(AssembleFile(info, chunks, sizes, std::move(payloads), kDraftVersion),
+  return WriteFile(AssembleFile(info, chunks, sizes, std::move(payloads), kVersion2),
                    options.threads, allocate);
 }
 

@@ -45,10 +45,11 @@ and decoded.)code",
                                       nullptr)
     .AddOptionalTypeArg("dtype",
                         R"code(The type of the output. By default the stored type: ``uint8``,
-``uint16``, ``int8`` or ``int16``. All images of a batch must then have the same type.
+``uint16``, ``int8``, ``int16``, ``uint32``, ``int32``, ``float16`` or ``float``. All images of a batch must then have the same type.
 
 An integer ``dtype`` that holds every value of the stored type keeps the numbers. Other types rescale as
-:meth:`nvidia.dali.fn.decoders.image` does. Signed images refuse narrower and unsigned types. Labels
+:meth:`nvidia.dali.fn.decoders.image` does. Floats and 32-bit integers keep their
+numbers. Signed and 32-bit images refuse integer types that cannot hold them. Labels
 (masks encoded with ``--labels`` or ``--palette index``) refuse any type that cannot hold them. Labels, and
 operators with ``mean`` and ``std``, never rescale. ``fill_range`` overrides.)code")
     .AddOptionalArg<bool>("fill_range", R"code(Whether values are rescaled to the range of a

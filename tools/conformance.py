@@ -41,7 +41,10 @@ STATUSES = (
     "kInvalidArgument",
 )
 OK = STATUSES[0]
-SAMPLE_BYTES = {"uint8": 1, "int8": 1, "uint16": 2, "int16": 2}
+SAMPLE_BYTES = {
+    **{"uint8": 1, "int8": 1, "uint16": 2, "int16": 2},
+    **{"uint32": 4, "int32": 4, "float16": 2, "float32": 4},
+}
 
 
 class WrongCommandError(Exception):

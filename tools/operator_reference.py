@@ -86,15 +86,22 @@ The rule of [`dtype`](#arguments-of-all-decoders), for each stored type:
 | int8 | error | number | error | number | error | number | number | scaled | scaled |
 | uint16 | scaled | scaled | number | scaled | number | number | number | scaled | scaled |
 | int16 | error | error | error | number | error | number | number | scaled | scaled |
+| uint32 | error | error | error | error | number | error | number | number | number |
+| int32 | error | error | error | error | error | number | number | number | number |
+| float16 | number | number | number | number | number | number | number | number | number |
+| float32 | number | number | number | number | number | number | number | number | number |
 | uint8 labels | number | error | number | number | number | number | number | number | number |
 | int8 labels | error | number | error | number | error | number | number | number | number |
 | uint16 labels | error | error | number | error | number | number | number | error | number |
 | int16 labels | error | error | error | number | error | number | number | error | number |
+| uint32 labels | error | error | error | error | number | error | number | error | error |
+| int32 labels | error | error | error | error | error | number | number | error | error |
 
 *scaled*: white stays white, and 0 stays 0. Floats get values of 0 to 1, or of -1 to 1 from signed
 samples. *error*: set `fill_range=True` to rescale, or `fill_range=False` to keep the numbers and
-saturate. Operators with `mean` and `std` keep *scaled* numbers, and refuse nothing if `mean` or
-`std` change it. `bfloat16` of `l3dali.torch` is like `float16`.
+saturate. Floats become the nearest integer, and NaN becomes 0; `fill_range=True` is an error for
+them. Operators with `mean` and `std` keep *scaled* numbers, and refuse nothing if `mean` or `std`
+change it. `bfloat16` of `l3dali.torch` is like `float16`.
 """
 
 IGNORED = """Operators accept these arguments of the DALI operators that they replace. They tune

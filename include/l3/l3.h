@@ -61,25 +61,27 @@ enum {
 // The type of a sample.
 enum {
   L3_AS_STORED = 0,
-  L3_UINT8 = 1,  // files have one of these four
+  L3_UINT8 = 1,  // files have one of these eight
   L3_UINT16 = 2,
   L3_INT8 = 3,
   L3_INT16 = 4,
-  L3_UINT32 = 5,  // outputs may also have one of these
+  L3_UINT32 = 5,
   L3_INT32 = 6,
   L3_FLOAT16 = 7,
   L3_FLOAT32 = 8,
-  L3_INT64 = 9
+  L3_INT64 = 9  // outputs may also have this one
 };
 
 // How samples convert to another type than the stored one.
 enum {
-  // Labels keep their numbers, and so do integer types that hold every number of the stored type;
-  // other types rescale as L3_FILL_RANGE. L3_TYPE_TOO_NARROW: the type cannot hold the labels, or
-  // is an integer type that cannot hold the signed samples.
+  // Labels, floats and integers of 32 bits keep their numbers, and so do integer types that hold
+  // every number of the stored type; other types rescale as L3_FILL_RANGE. L3_TYPE_TOO_NARROW: the
+  // type cannot hold the labels, or is an integer type that cannot hold signed samples or those of
+  // 32 bits.
   L3_FILL_BY_TYPE = 0,
   // Rescale, labels too: the largest number of the stored type becomes that of the output type, or
-  // 1 in floats. 0 stays 0. In floats the sample is divided by 255, 65535, 127 or 32767.
+  // 1 in floats. 0 stays 0. L3_TYPE_TOO_NARROW: the samples are floats. In floats the sample is
+  // divided by 255, 65535, 127 or 32767.
   L3_FILL_RANGE = 1,
   L3_KEEP_NUMBERS = 2  // keep the numbers, and saturate
 };

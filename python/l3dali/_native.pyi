@@ -11,6 +11,7 @@ class InfoDict(TypedDict):
     groups: list[list[int]]
     dtype: str
     bit_depth: int
+    holding: str
     used_bits: int
     shift: int
     tile_width: int

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-SAMPLE_TYPES = ("uint8", "uint16", "int8", "int16")
+SAMPLE_TYPES = (
+    *("uint8", "uint16", "int8", "int16"),
+    *("uint32", "int32", "float16", "float32"),  # in files of version 2
+)
 SAMPLE_SCALARS = frozenset(np.dtype(name).type for name in SAMPLE_TYPES)  # quicker than names
 MAX_PIXELS = 2**31
 MAX_CHANNELS = 4096
@@ -31,7 +34,7 @@ MAX_KEPT_BYTES = 2**28 - 2**20  # of the chunks of a file; the rest is for the e
 # One: loaders call from many processes or threads, and each would start as many as the machine has.
 DEFAULT_THREADS = 1
 
-Image = npt.NDArray[Any]  #: An array of uint8, uint16, int8 or int16.
+Image = npt.NDArray[Any]  #: An array of one of SAMPLE_TYPES.
 Window = tuple[int, int, int, int]  #: Top, left, height and width, in pixels.
 Layout = Literal["HWC", "CHW"]  #: The order of axes.
 LAYOUTS: tuple[Layout, ...] = ("HWC", "CHW")
@@ -41,13 +44,9 @@ _BAND_BYTES, _BAND_ROWS = 1 << 24, 64  # of an array, copied between two interru
 # What to do with samples that L3 does not hold; the guide's "Floats" has more.
 _ADVICE = {
     "bool": "astype(numpy.uint8) makes them 0 and 1",
-    "float16": "view(numpy.uint16) stores their bits",
-    "float32": "integers of a unit, as millimetres, take less than half",
-    "float64": "integers of a unit, as millimetres, take less than half",
-    **dict.fromkeys(
-        ("int32", "uint32", "int64", "uint64"),
-        "astype(numpy.uint16) or numpy.int16 keeps the numbers if they fit",
-    ),
+    "float64": "astype(numpy.float32) rounds them",
+    "int64": "astype(numpy.int32) keeps the numbers if they fit",
+    "uint64": "astype(numpy.uint32) keeps the numbers if they fit",
 }
 
 

@@ -82,8 +82,11 @@ class Info:
     height: int
     channels: int
     groups: tuple[tuple[int, ...], ...]  #: channels that decode together
-    dtype: np.dtype[Any]  #: uint8, uint16, int8 or int16
-    bit_depth: int  #: 8 or 16
+    dtype: np.dtype[Any]  #: uint8, uint16, int8, int16, uint32, int32, float16 or float32
+    bit_depth: int  #: 8, 16 or 32
+    holding: (
+        str  #: what tiles hold: "samples", or of those of 32 bits ranks in a "table", or "halves"
+    )
     used_bits: int  #: bits of a coded sample, or of its index in the value table
     shift: int  #: low bits that are zero in every sample
     value_count: int  #: entries of the value table, the list of samples that occur; 0 without one
@@ -157,7 +160,8 @@ def encode(
     """Encodes an image without loss.
 
     Args:
-        image: uint8, uint16, int8 or int16 of shape (H, W) or (H, W, C) with 1 to 4096 channels:
+        image: uint8, uint16, int8, int16, uint32, int32, float16 or float32 of shape (H, W) or
+            (H, W, C) with 1 to 4096 channels:
             gray; gray, alpha; RGB; RGBA; or bands. Up to 2^31 pixels and 2^35 - 2^16 bytes. It must
             not change during the call.
         layout: axes of an array of three, "HWC" or "CHW". None: "HWC", but an error for arrays

@@ -22,8 +22,8 @@ def dump_metadata(metadata: Mapping[str, Any]) -> bytes:
     """The pairs as JSON in UTF-8 (docs/format.md 4).
 
     Args:
-        metadata: None, bool, int, finite float, str, lists, tuples and mappings, by names; NumPy's
-            numbers and arrays become Python's.
+        metadata: None, bool, int, finite float (as "no_data" any), str, lists, tuples and mappings,
+            by names; NumPy's numbers and arrays become Python's.
 
     Raises:
         TypeError: a name is not a string, or a value has another type.
@@ -32,6 +32,9 @@ def dump_metadata(metadata: Mapping[str, Any]) -> bytes:
     """
     if not isinstance(metadata, Mapping):
         raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
+    no_data = metadata.get(NO_DATA)
+    if isinstance(no_data, (float, np.floating)) and not math.isfinite(no_data):
+        metadata = {**metadata, NO_DATA: str(float(no_data))}  # JSON has no such numbers
     text = json.dumps(
         _plain(metadata, _MOST_LEVELS), ensure_ascii=False, allow_nan=False, separators=(",", ":")
     )
@@ -59,6 +62,8 @@ def load_metadata(data: bytes) -> dict[str, Any]:
         pairs = json.loads(data.decode())
         if not isinstance(pairs, dict):
             raise ValueError("it is JSON, but not an object")
+        if pairs.get(NO_DATA) in _NOT_FINITE:
+            pairs[NO_DATA] = float(pairs[NO_DATA])
         dump_metadata(pairs)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"the metadata is damaged: {error}") from None
@@ -94,6 +99,8 @@ def _plain(value: Any, levels: int) -> Any:
 # Names of pairs.
 VOLUME = "volume"  # slices, one below the other
 NIFTI = "nifti"  # the header of a NIfTI file and its extensions, in hexadecimal digits
+NO_DATA = "no_data"  # the value of missing samples
+_NOT_FINITE = ("nan", "inf", "-inf")
 TIFF = "tiff"  # tags of TIFF files
 PNG = "png"  # chunks of PNG files
 DICOM = "dicom"  # data elements of DICOM files, by keyword

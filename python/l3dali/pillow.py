@@ -32,8 +32,11 @@ _MODES = {
     (1, "uint16"): "I;16",
     (1, "int8"): "I",
     (1, "int16"): "I",
+    (1, "int32"): "I",
+    (1, "float16"): "F",
+    (1, "float32"): "F",
 }
-_SAVED_MODES = frozenset({"L", "LA", "RGB", "RGBA", "I;16", "I;16B", "P"})
+_SAVED_MODES = frozenset({"L", "LA", "RGB", "RGBA", "I;16", "I;16B", "I", "F", "P"})
 _OPTIONS = ("coding", "effort", "threads", "tile", "groups")
 
 
@@ -41,8 +44,8 @@ def register() -> None:
     """Adds L3 to the formats that Pillow opens and saves in this process; a repeat does nothing.
 
     Opened images of 8 bits have the modes L, LA, RGB and RGBA, those of one channel I;16 (16 bits)
-    or I (signed), labels with a palette P. Pillow has no mode for other images: they raise
-    `OSError`. `Image.MAX_IMAGE_PIXELS` is the limit.
+    I (signed) or F (floats), labels with a palette P. Pillow has no mode for other images: they
+    raise `OSError`. `Image.MAX_IMAGE_PIXELS` is the limit.
 
     `info` has "icc_profile", "exif", "xmp", "metadata", "transparency" (of palettes) and "labels"
     (True for numbers of classes), if the file has them. Damaged metadata causes a warning.
@@ -159,8 +162,8 @@ class _Decoder(ImageFile.PyDecoder):
         found = (*pixels.shape, 1)[:3], pixels.dtype.name
         if found != ((height, width, channels), dtype):
             raise OSError("the file has changed since it was opened")
-        if self.mode == "I":
-            pixels = pixels.astype(np.int32)
+        if self.mode in ("I", "F"):
+            pixels = pixels.astype(np.int32 if self.mode == "I" else np.float32, copy=False)
         self.set_as_raw(pixels.astype(pixels.dtype.newbyteorder("<"), copy=False).tobytes())
         return -1, 0
 
@@ -169,7 +172,7 @@ def encode_image(image: Image.Image, **options: Any) -> bytes:
     """Encodes a Pillow image.
 
     Args:
-        image: of mode L, LA, P, RGB, RGBA or I;16.
+        image: of mode L, LA, P, RGB, RGBA, I;16, I (int32) or F (float32).
         **options: those of `save`, as `register` lists them.
 
     Raises:

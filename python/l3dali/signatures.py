@@ -16,7 +16,7 @@ PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _RIFF = b"RIFF"  # and WEBP behind its size
 JPEGXL_CODESTREAM = b"\xff\x0a"
 JPEG2000_CODESTREAM = b"\xff\x4f\xff\x51"
-_NETPBM = tuple(b"P%d" % number for number in range(1, 8))
+_NETPBM = (*(b"P%d" % number for number in range(1, 8)), b"Pf\n", b"PF\n")
 SIGNATURES: dict[str, tuple[bytes, ...]] = {
     "l3": (L3_SIGNATURE,),
     "png": (PNG_SIGNATURE,),
@@ -28,6 +28,7 @@ SIGNATURES: dict[str, tuple[bytes, ...]] = {
     "tiff": (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
     "netpbm": _NETPBM,
     "npy": (b"\x93NUMPY",),
+    "exr": (b"v/1\x01",),
 }
 _DICOM = b"DICM"
 HEAD_BYTES = 512  # enough for `format_of`
@@ -35,7 +36,9 @@ _NIFTI_SIZES = (b"\x5c\1\0\0", b"\0\0\1\x5c", b"\x1c\2\0\0", b"\0\0\2\x1c")  # o
 _SHORT_SIGNATURES = (b"BM", JPEGXL_CODESTREAM, *_NETPBM)
 # Longer patterns for short signatures: reserved bytes and size of BMP; sizes or words of netpbm.
 # Text may begin like netpbm in digits.
-_SURE = re.compile(rb"(?s:BM.{4}\0{4}.{4})[\x0c(48@l|]\0|P[4-6]\n(?:#|\d+\s+\d)|P7\n(?:#|[A-Z]+ )")
+_SURE = re.compile(
+    rb"(?s:BM.{4}\0{4}.{4})[\x0c(48@l|]\0|P[4-6]\n(?:#|\d+\s+\d)|P7\n(?:#|[A-Z]+ )|P[Ff]\n\d+\s+\d"
+)
 # By `format_of`: the name for people, and the suffixes, the usual one first.
 _NAMES = {
     "png": ("PNG", ".png"),
@@ -45,16 +48,17 @@ _NAMES = {
     "jpeg2000": ("JPEG 2000", ".jp2", ".j2k"),
     "bmp": ("BMP", ".bmp"),
     "tiff": ("TIFF", ".tif", ".tiff"),
-    "netpbm": ("netpbm", ".ppm", ".pgm", ".pam", ".pbm", ".pnm"),
+    "netpbm": ("netpbm", ".ppm", ".pgm", ".pam", ".pbm", ".pnm", ".pfm"),
     "npy": ("NumPy", ".npy"),
     "dicom": ("DICOM", ".dcm"),
     "nifti": ("NIfTI", ".nii.gz", ".nii"),
+    "exr": ("OpenEXR", ".exr"),
 }
 FORMAT_OF_SUFFIX = {each: format for format, (_, *all) in _NAMES.items() for each in all}
 READ_SUFFIXES = FORMAT_OF_SUFFIX.keys()
-IMAGE_SUFFIXES = READ_SUFFIXES | {".avif", ".exr", ".gif", ".heic", ".heif", ".ico", ".tga"}
+IMAGE_SUFFIXES = READ_SUFFIXES | {".avif", ".gif", ".heic", ".heif", ".ico", ".tga"}
 # Formats that are not supported.
-_NOT_READ = {"GIF": (b"GIF87a", b"GIF89a"), "OpenEXR": (b"v/1\x01",)}
+_NOT_READ = {"GIF": (b"GIF87a", b"GIF89a")}
 _BRANDS_NOT_READ = {
     b"avif": "AVIF",
     b"avis": "AVIF",

@@ -70,7 +70,7 @@ def _part(selection: tuple[Any, ...], shape: tuple[int, ...]) -> _Part | None:
 class L3(ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin):  # type: ignore[misc]
     """Chunks as L3 files.
 
-    A chunk of uint8, uint16, int8 or int16 is (H, W) or (H, W, C) with 1 to 4 channels. With more
+    A chunk of samples that L3 holds is (H, W) or (H, W, C) with 1 to 4 channels. With more
     axes or channels, the leading axes are stacked to one image. Only the tiles of the part that is
     read are decoded. Options are those of `l3dali.encode`.
     """

@@ -24,7 +24,8 @@ namespace {
 static_assert(L3_TRUNCATED == static_cast<l3_status>(Status::kTruncated) &&
               L3_INVALID_ARGUMENT == static_cast<l3_status>(Status::kInvalidArgument));
 static_assert(L3_UINT16 - L3_UINT8 == static_cast<int>(SampleType::kUint16) &&
-              L3_INT16 - L3_UINT8 == static_cast<int>(SampleType::kInt16));
+              L3_INT16 - L3_UINT8 == static_cast<int>(SampleType::kInt16) &&
+              L3_FLOAT32 - L3_UINT8 == static_cast<int>(SampleType::kFloat32));
 
 // Of this interface alone.
 constexpr Status kOutOfMemory = static_cast<Status>(L3_OUT_OF_MEMORY);
@@ -328,7 +329,7 @@ struct EncodeJob {
 Status ReadEncodeJob(const l3_image* image, const l3_encode_options* from, EncodeJob* job) {
   l3_encode_options options;
   if (image == nullptr || !ReadStruct(from, &options) || image->type < L3_UINT8 ||
-      image->type > L3_INT16 || image->height == 0 || image->channels > kMaxImageChannels ||
+      image->type > L3_FLOAT32 || image->height == 0 || image->channels > kMaxImageChannels ||
       options.coding > L3_CODING_STORED || options.labels > 1 ||
       (options.palette.size != 0 && options.labels == 0)) {
     return Status::kInvalidArgument;

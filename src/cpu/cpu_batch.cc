@@ -66,7 +66,7 @@ void CpuBatch::Run(size_t number) {
   for (size_t i = 0; i < job.plan_count && task.begin == 0; ++i) {
     const Border& border = job.plans[i].border;
     if ((border.left_px | border.top_px | border.right_px | border.bottom_px) == 0) continue;
-    for (size_t g = 0; g < job.groups->size(); ++g) {
+    for (size_t g = 0; g < (job.is_merged() ? 1 : job.groups->size()); ++g) {
       CheckInterrupt();
       FillBorder(job.PlanOf(g, i));
     }
@@ -118,6 +118,12 @@ DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t en
   const bool is_dense = job.plan_count == 1 && is_together(job.plans[0]);
   std::vector<std::array<DecodedSamples, 2>> samples(groups.size());
   std::vector<GroupPart> parts;
+  // Planes of joined samples, those of the two tiles: of a channel of a group, or of the image.
+  const bool is_joined = info.holding != Holding::kAsTheyAre;
+  const size_t plane_bytes = tile_pixels * info.sample_bytes() + kPlaneGapBytes;
+  const auto joined_bytes = [&](size_t g) {
+    return is_joined ? plane_bytes * groups[g].group_channels : 0;
+  };
   std::unique_ptr<uint8_t[]> scratch;
   size_t scratch_bytes = 0;
   for (uint32_t next = begin; next < end;) {
@@ -132,11 +138,14 @@ DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t en
       size_t last = first;
       size_t bytes = 0;
       do {
-        bytes += count * image.decoders[last++].tile_bytes();
+        bytes += count * (image.decoders[last].tile_bytes() + joined_bytes(last));
+        ++last;
       } while (last < groups.size() &&
-               bytes + count * image.decoders[last].tile_bytes() <= kMostBytes);
+               bytes + count * (image.decoders[last].tile_bytes() + joined_bytes(last)) <=
+                   kMostBytes);
       if (bytes > scratch_bytes) {
-        scratch.reset(new uint8_t[bytes + kReadableBytes]);
+        scratch.reset(new uint8_t[bytes + kMaxChannels * 2 * plane_bytes * job.is_merged() + 4 +
+                                  kReadableBytes]);
         scratch_bytes = bytes;
       }
       uint8_t* place = scratch.get();
@@ -151,6 +160,20 @@ DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t en
         of_groups = FirstBad(of_groups, of_group);
         place += count * decoder.tile_bytes();
       }
+      place += -reinterpret_cast<uintptr_t>(place) % info.sample_bytes();
+      for (size_t g = first; g < last && is_joined && of_groups.status == Status::kOk; ++g) {
+        for (uint32_t k = 0; k < count; ++k) {
+          const TileRect rect = GetTileRect(info, tile_at(next + k));
+          uint8_t* const base = place + k * kMaxChannels * plane_bytes * job.is_merged();
+          uint8_t* planes[kMaxChannels];
+          for (uint32_t c = 0; c < groups[g].group_channels; ++c) {
+            planes[c] = base + (job.is_merged() ? groups[g].place[c] : c) * plane_bytes;
+          }
+          image.decoders[g].JoinToPlanes(tile_at(next + k), samples[g][k], planes);
+          samples[g][k] = {base, uint64_t{rect.width_px} * info.sample_bytes(), plane_bytes};
+          if (!job.is_merged()) place += joined_bytes(g);
+        }
+      }
       result = FirstBad(result, of_groups);
       // A bad tile leaves unspecified samples in memory, so the output may hold any.
       for (uint32_t k = 0; k < count && of_groups.status == Status::kOk; ++k) {
@@ -158,7 +181,8 @@ DecodeResult CpuBatch::RunGroups(const Image& image, uint32_t begin, uint32_t en
           CheckInterrupt();
           const size_t window = static_cast<size_t>(plan - job.plans);
           parts.clear();
-          for (size_t g = first; g < last; ++g) {
+          if (job.is_merged()) parts.push_back({&info, *plan, samples[first][k]});
+          for (size_t g = first; g < last && !job.is_merged(); ++g) {
             parts.push_back({&image.decoders[g].info(), job.PlanOf(g, window), samples[g][k]});
           }
           image.decoders[first].StoreParts(parts.data(), parts.size(), tile_at(next + k));

@@ -18,6 +18,17 @@ size_t ScratchBytes(const ImageInfo& info) {
   return size_t{first.width_px} * first.height_px * info.pixel_bytes();
 }
 
+template <typename Rank>
+void LookUp(const uint32_t* table, const Rank* ranks, size_t count, uint32_t* out) {
+  for (size_t i = 0; i < count; ++i) out[i] = table[ranks[i]];
+}
+
+// The same file, as what its tiles hold.
+ImageView CodedView(ImageView view) {
+  view.info = CodedInfo(view.info);
+  return view;
+}
+
 // Keeps the first bad tile.
 void Note(const TileJob& job, DecodeResult* result) {
   *result = FirstBad(*result, {job.status, job.tile});
@@ -26,12 +37,16 @@ void Note(const TileJob& job, DecodeResult* result) {
 }  // namespace
 
 CpuDecoder::CpuDecoder(const ImageView& view, CpuEngine engine)
-    : view_(view),
+    : info_(view.info),
+      view_(CodedView(view)),
       engine_(FindEngine(IsAvailable(engine) ? engine : CpuEngine::kScalar)),
-      tables_(std::make_shared<ImageTables>(view)) {}
+      tables_(std::make_shared<ImageTables>(view, [engine](const ImageView& table, uint16_t* out) {
+        const ImageOutput output = {reinterpret_cast<uint8_t*>(out), table.info.row_bytes()};
+        return CpuDecoder(table, engine).DecodeImage(output, 1).status == Status::kOk;
+      })) {}
 
 CpuDecoder::CpuDecoder(const ImageView& view, const CpuDecoder& other)
-    : view_(view), engine_(other.engine_), tables_(other.tables_) {}
+    : info_(view.info), view_(CodedView(view)), engine_(other.engine_), tables_(other.tables_) {}
 
 CpuDecoder::~CpuDecoder() = default;
 CpuDecoder::CpuDecoder(CpuDecoder&&) noexcept = default;
@@ -55,8 +70,8 @@ void CpuDecoder::DecodeJobs(TileJob* jobs, uint32_t count) const {
 }
 
 DecodeResult CpuDecoder::DecodeImage(const ImageOutput& output, unsigned threads) const {
-  if (view_.jpeg.data != nullptr) {
-    OutputPlan plan = WholeImagePlan(view_.info, output.data);
+  if (view_.jpeg.data != nullptr || info_.holding != Holding::kAsTheyAre) {
+    OutputPlan plan = WholeImagePlan(info_, output.data);
     plan.y_stride_bytes = static_cast<int64_t>(output.row_stride_bytes);
     return DecodeWindows(&plan, 1, AllTiles(view_.info), 0, view_.info.tile_count());
   }
@@ -78,7 +93,7 @@ DecodeResult CpuDecoder::DecodeImage(const ImageOutput& output, unsigned threads
 
 DecodeResult CpuDecoder::DecodeWindows(const OutputPlan* plans, size_t count, const TileSpan& span,
                                        uint32_t begin, uint32_t end, JpegSeams* seams) const {
-  const ImageInfo& info = view_.info;
+  const ImageInfo& info = info_;
   if (view_.jpeg.data != nullptr) {
     if (begin == end) return {Status::kOk, 0};
     const ImageTables::Jpeg* const jpeg = tables_->GetJpeg(view_);
@@ -86,22 +101,33 @@ DecodeResult CpuDecoder::DecodeWindows(const OutputPlan* plans, size_t count, co
     return DecodeJpegWindows({view_, jpeg->info, jpeg->tables, *engine_}, plans, count, span,
                              begin / span.columns(), end / span.columns(), seams);
   }
-  const size_t scratch_bytes = ScratchBytes(info);
+  const bool is_joined = info.holding != Holding::kAsTheyAre;
+  const size_t scratch_bytes = ScratchBytes(view_.info);
   std::unique_ptr<uint8_t[]> scratch;
-  const auto get_scratch = [&](uint32_t i) {
-    if (!scratch) scratch.reset(new uint8_t[kMaxTileJobs * scratch_bytes]);
+  const auto get_scratch = [&](uint32_t i) {  // those of jobs, and one of joined samples
+    const size_t joined_bytes = is_joined ? ScratchBytes(info) : 0;
+    if (!scratch) scratch.reset(new uint8_t[kMaxTileJobs * scratch_bytes + joined_bytes]);
     return scratch.get() + i * scratch_bytes;
   };
   DecodeResult result{Status::kOk, 0};
   TileJob jobs[kMaxTileJobs];
   bool in_scratch[kMaxTileJobs];
+  ImageOutput direct[kMaxTileJobs];  // where joined samples go that leave as stored
   PlanList wanted[kMaxTileJobs];  // the plans whose windows a job's tile touches
   uint32_t job_count = 0;
   const auto run = [&] {
     DecodeJobs(jobs, job_count);
     for (uint32_t k = 0; k < job_count; ++k) {
+      const TileRect rect = GetTileRect(info, jobs[k].tile);
+      if (jobs[k].status == Status::kOk && is_joined) {
+        ImageOutput joined = direct[k];
+        if (in_scratch[k]) {
+          joined = {get_scratch(kMaxTileJobs), uint64_t{rect.width_px} * info.pixel_bytes()};
+        }
+        JoinSamples(rect, jobs[k].output.data, joined);
+        jobs[k].output = joined;
+      }
       if (jobs[k].status == Status::kOk && in_scratch[k]) {
-        const TileRect rect = GetTileRect(info, jobs[k].tile);
         for (size_t i = 0; i < wanted[k].size(); ++i) {
           CheckInterrupt();  // each may be the first to touch hundreds of pages
           engine_->store_rect(info, *wanted[k][i], rect, jobs[k].output);
@@ -126,6 +152,7 @@ DecodeResult CpuDecoder::DecodeWindows(const OutputPlan* plans, size_t count, co
     if (!in_scratch[job_count]) {
       output = {plan.Place(rect.x_px - plan.window.x_px, rect.y_px - plan.window.y_px, 0),
                 static_cast<uint64_t>(plan.y_stride_bytes)};
+      direct[job_count] = output;
     } else if (info.has_large_tiles()) {
       TileJob job = MakeJob(tile, {});
       if (job.status == Status::kOk) {
@@ -135,6 +162,9 @@ DecodeResult CpuDecoder::DecodeWindows(const OutputPlan* plans, size_t count, co
       continue;
     } else {
       output = {get_scratch(job_count), uint64_t{rect.width_px} * info.pixel_bytes()};
+    }
+    if (is_joined) {
+      output = {get_scratch(job_count), uint64_t{rect.width_px} * view_.info.pixel_bytes()};
     }
     jobs[job_count] = MakeJob(tile, output);
     if (info.has_large_tiles() && jobs[job_count].status == Status::kOk) {
@@ -183,6 +213,60 @@ DecodeResult CpuDecoder::DecodeToMemory(const TileSpan& span, uint32_t begin, ui
     samples[k].plane_bytes = samples[k].row_bytes * rect.height_px + kPlaneGapBytes;
   }
   return result;
+}
+
+void CpuDecoder::JoinSamples(const TileRect& rect, const uint8_t* coded,
+                             const ImageOutput& output) const {
+  const SampleJoin& join = tables_->join();
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    const size_t count = size_t{rect.width_px} * view_.info.channels;
+    const size_t at = y * count;
+    const uint16_t* words = reinterpret_cast<const uint16_t*>(coded) + at;
+    uint32_t* out = reinterpret_cast<uint32_t*>(output.Row(y));
+    if (info_.holding == Holding::kRanks8) {
+      LookUp(join.table.data(), coded + at, count, out);
+    } else if (info_.holding == Holding::kRanks16) {
+      LookUp(join.table.data(), words, count, out);
+    } else if (info_.channels == 1) {
+      for (size_t x = 0; x < rect.width_px; ++x) {
+        out[x] = SampleJoin::Join(join.halves, words[2 * x], words[2 * x + 1]);
+      }
+    } else {
+      for (size_t x = 0; x < rect.width_px; ++x) {
+        out[2 * x] = SampleJoin::Join(join.halves, words[4 * x], words[4 * x + 2]);
+        out[2 * x + 1] = SampleJoin::Join(join.halves, words[4 * x + 1], words[4 * x + 3]);
+      }
+    }
+  }
+}
+
+void CpuDecoder::JoinToPlanes(uint32_t tile, const DecodedSamples& samples,
+                              uint8_t* const* planes) const {
+  const SampleJoin& join = tables_->join();
+  const TileRect rect = GetTileRect(info_, tile);
+  const size_t step = samples.plane_bytes == 0 ? view_.info.channels : 1;
+  for (uint32_t y = 0; y < rect.height_px; ++y) {
+    const auto coded = [&](uint32_t channel) {
+      const uint64_t bytes =
+          samples.plane_bytes == 0 ? view_.info.sample_bytes() : samples.plane_bytes;
+      return samples.data + y * samples.row_bytes + channel * bytes;
+    };
+    for (uint32_t c = 0; c < info_.channels; ++c) {
+      uint32_t* out = reinterpret_cast<uint32_t*>(planes[c]) + size_t{y} * rect.width_px;
+      const uint8_t* bytes = coded(c);
+      const uint16_t* words = reinterpret_cast<const uint16_t*>(bytes);
+      if (info_.holding == Holding::kHalves) {
+        const uint16_t* low = reinterpret_cast<const uint16_t*>(coded(info_.channels + c));
+        for (size_t x = 0; x < rect.width_px; ++x) {
+          out[x] = SampleJoin::Join(join.halves, words[step * x], low[step * x]);
+        }
+      } else if (info_.holding == Holding::kRanks8) {
+        for (size_t x = 0; x < rect.width_px; ++x) out[x] = join.table[bytes[step * x]];
+      } else {
+        for (size_t x = 0; x < rect.width_px; ++x) out[x] = join.table[words[step * x]];
+      }
+    }
+  }
 }
 
 void CpuDecoder::StoreParts(const GroupPart* parts, size_t count, uint32_t tile) const {

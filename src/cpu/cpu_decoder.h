@@ -34,7 +34,7 @@ class CpuDecoder {
   CpuDecoder(CpuDecoder&&) noexcept;
   CpuDecoder& operator=(CpuDecoder&&) noexcept;
 
-  const ImageInfo& info() const { return view_.info; }
+  const ImageInfo& info() const { return info_; }
 
   // Decodes the image on up to `threads` threads (0: all the machine has), tiles behind a bad one
   // too. 16-bit output must be 2-byte aligned.
@@ -59,11 +59,16 @@ class CpuDecoder {
                               const OutputPlan* ahead, uint32_t share, uint32_t shares,
                               DecodedSamples* samples) const;
   void StoreParts(const GroupPart* parts, size_t count, uint32_t tile) const;
+  // Between the two, of samples that are ranks or halves: joins those of a tile, into a plane for
+  // each channel.
+  void JoinToPlanes(uint32_t tile, const DecodedSamples& samples, uint8_t* const* planes) const;
 
  private:
+  void JoinSamples(const TileRect& rect, const uint8_t* coded, const ImageOutput& output) const;
   TileJob MakeJob(uint32_t tile, const ImageOutput& output) const;
   void DecodeJobs(TileJob* jobs, uint32_t count) const;
 
+  ImageInfo info_;  // of the output; that of view_ is what tiles hold
   ImageView view_;
   const EngineFunctions* engine_;
   std::shared_ptr<ImageTables> tables_;

@@ -1,5 +1,7 @@
 #include "cpu/cpu_engine.h"
 
+#include <vector>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -26,12 +28,23 @@ bool HasF16c() {
 }
 #endif
 
-// The core leaves no planes.
+// The core leaves no planes, but joined samples are.
 void StoreGroupsByCore(const GroupPart* groups, size_t count, const TileRect& rect) {
   for (const GroupPart* group = groups; group < groups + count; ++group) {
     const DecodedSamples& samples = group->samples;  // StoreRect only reads it
-    StoreRect(*group->info, group->plan, rect,
-              {const_cast<uint8_t*>(samples.data), samples.row_bytes});
+    const ImageInfo& info = *group->info;
+    ImageOutput pixels = {const_cast<uint8_t*>(samples.data), samples.row_bytes};
+    std::vector<uint32_t> interleaved;
+    if (samples.plane_bytes != 0) {
+      for (uint64_t i = 0; i < uint64_t{rect.width_px} * rect.height_px; ++i) {
+        for (uint32_t c = 0; c < info.channels; ++c) {
+          interleaved.push_back(LoadU32(samples.data + c * samples.plane_bytes + 4 * i));
+        }
+      }
+      pixels = {reinterpret_cast<uint8_t*>(interleaved.data()),
+                uint64_t{rect.width_px} * info.pixel_bytes()};
+    }
+    StoreRect(info, group->plan, rect, pixels);
   }
 }
 

@@ -4,13 +4,14 @@
 
 namespace l3 {
 
-ImageTables::ImageTables(const ImageView& view) {
+ImageTables::ImageTables(const ImageView& view, const DecodeTable& decode) {
+  is_sound_ = ReadSampleJoin(view, decode, &join_);
   if (view.value_count == 0) {
-    map_ = MakeSampleMap(view.info);
+    map_ = MakeSampleMap(CodedInfo(view.info));
     return;
   }
   values_ = std::make_unique<uint16_t[]>(view.value_count);
-  is_sound_ = ReadValueTable(view, values_.get());
+  is_sound_ = ReadValueTable(view, values_.get()) && is_sound_;
   map_ = MakeSampleMap(values_.get(), view.value_count);
 }
 

@@ -9,17 +9,19 @@
 #include "core/jpeg_tile.h"
 #include "core/rans.h"
 #include "format/image_view.h"
+#include "output/sample_join.h"
 
 namespace l3 {
 
 // Threads and the channel groups of an image may share it.
 class ImageTables {
  public:
-  // Expands the value table, if there is one.
-  explicit ImageTables(const ImageView& view);
+  // Expands the value table, and that of samples, if there is one, which `decode` decodes.
+  ImageTables(const ImageView& view, const DecodeTable& decode);
 
   const SampleMap& map() const { return map_; }
-  // False if the value table changed after ParseImage() had validated it.
+  const SampleJoin& join() const { return join_; }
+  // False if a table changed after ParseImage() had validated it, or that of samples is damaged.
   bool is_sound() const { return is_sound_; }
   // Makes the tables of rans and match tiles in the first call. Null if the model changed after
   // ParseImage() had validated it.
@@ -44,6 +46,7 @@ class ImageTables {
 
   std::unique_ptr<uint16_t[]> values_;
   SampleMap map_;
+  SampleJoin join_;
   bool is_sound_ = true;
   std::once_flag once_;  // an image has tiles of rans and match, or of jpeg
   std::unique_ptr<RansTables> rans_;

@@ -32,6 +32,22 @@ inline Floats LoadFloats(const uint16_t* samples) { return LoadFloats(vld1q_u16(
 inline Floats LoadFloats(const uint8_t* samples) { return LoadFloats(vmovl_u8(vld1_u8(samples))); }
 inline Floats LoadFloats(const int16_t* samples) { return LoadFloats(vld1q_s16(samples)); }
 inline Floats LoadFloats(const int8_t* samples) { return LoadFloats(vmovl_s8(vld1_s8(samples))); }
+inline Floats LoadFloats(const int32_t* samples) {
+  return {vcvtq_f32_s32(vld1q_s32(samples)), vcvtq_f32_s32(vld1q_s32(samples + 4))};
+}
+inline Floats LoadFloats(const uint32_t* samples) {
+  return {vcvtq_f32_u32(vld1q_u32(samples)), vcvtq_f32_u32(vld1q_u32(samples + 4))};
+}
+inline Floats LoadFloats(const float* samples) {
+  return {vld1q_f32(samples), vld1q_f32(samples + 4)};
+}
+inline void ExpandHalves(const uint16_t* halves, uint32_t count, float* out) {
+  for (uint32_t i = 0; i < count; i += 8) {
+    const float16x8_t values = vreinterpretq_f16_u16(vld1q_u16(halves + i));
+    vst1q_f32(out + i, vcvt_f32_f16(vget_low_f16(values)));
+    vst1q_f32(out + i + 4, vcvt_high_f32_f16(values));
+  }
+}
 inline Floats FillFloats(float v) { return {vdupq_n_f32(v), vdupq_n_f32(v)}; }
 inline Floats Plus(const Floats& a, const Floats& b) {
   return {vaddq_f32(a.low, b.low), vaddq_f32(a.high, b.high)};
@@ -88,6 +104,8 @@ inline void StoreReversed(const Value* values, Value* out) {
   uint8x16_t v = vld1q_u8(reinterpret_cast<const uint8_t*>(values));
   if constexpr (sizeof(Value) == 1) {
     v = vrev64q_u8(v);
+  } else if constexpr (sizeof(Value) == 4) {
+    v = vreinterpretq_u8_u32(vrev64q_u32(vreinterpretq_u32_u8(v)));
   } else {
     v = vreinterpretq_u8_u16(vrev64q_u16(vreinterpretq_u16_u8(v)));
   }

@@ -74,7 +74,7 @@ L3_STORE inline void SplitWords(const Stored* samples, Stored* const* channels, 
 // Shares the samples of whole blocks of pixels out to planes. Returns how many pixels they have.
 template <uint32_t kChannels, typename Stored>
 L3_STORE uint32_t SplitBlocks(const Stored* samples, uint32_t width, Stored* const* channels) {
-  if constexpr (kChannels != 3) return 0;
+  if constexpr (kChannels != 3 || sizeof(Stored) > 2) return 0;
   uint32_t x = 0;
   if constexpr (sizeof(Stored) == 2) {
     for (; x + 8 <= width; x += 8) SplitWords(samples + 3 * x, channels, x);
@@ -108,6 +108,22 @@ L3_STORE inline Floats LoadFloats(const uint16_t* samples) {
 }
 L3_STORE inline Floats LoadFloats(const int16_t* samples) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(LoadHalf(samples)));
+}
+
+L3_STORE inline Floats LoadFloats(const int32_t* samples) {
+  return _mm256_cvtepi32_ps(x86::Load(samples));
+}
+L3_STORE inline Floats LoadFloats(const uint32_t* samples) {
+  alignas(32) float values[kFloats];
+  for (uint32_t i = 0; i < kFloats; ++i) values[i] = static_cast<float>(samples[i]);
+  return _mm256_load_ps(values);
+}
+L3_STORE inline Floats LoadFloats(const float* samples) { return _mm256_loadu_ps(samples); }
+// Values of halves; whole vectors are read and written.
+L3_STORE inline void ExpandHalves(const uint16_t* halves, uint32_t count, float* out) {
+  for (uint32_t i = 0; i < count; i += kFloats) {
+    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(LoadHalf(halves + i)));
+  }
 }
 
 L3_STORE inline Floats FillFloats(float v) { return _mm256_set1_ps(v); }

@@ -13,7 +13,7 @@ std::vector<ChannelGroup> ReadChannelGroups(const ImageView& view) {
   uint32_t count = 0;  // of the channels so far
   for (uint32_t g = 0; g < view.group_count; ++g) {
     ChannelGroup group = {reader.ReadByte(), {}};
-    if (group.channels < 1 || group.channels > kMaxChannels) return {};
+    if (group.channels < 1 || group.channels > view.info.most_group_channels()) return {};
     for (uint32_t i = 0; i < group.channels; ++i) {
       const uint32_t low = reader.ReadByte();
       const uint32_t channel = low | reader.ReadByte() << 8;

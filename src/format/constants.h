@@ -8,7 +8,7 @@ namespace l3 {
 // format.md 3
 constexpr uint8_t kSignature[8] = {0x8B, 'L', '3', 'F', 0x0D, 0x0A, 0x1A, 0x0A};
 constexpr uint32_t kVersion = 1;
-constexpr uint32_t kDraftVersion = 0x82;  // of version 2, until it is final
+constexpr uint32_t kVersion2 = 2;
 constexpr uint32_t kHeaderBytes = 32;
 constexpr uint32_t kMaxImageChannels = 4096;
 constexpr uint32_t kMaxChannels = 4;  // decoded together; images of more have groups
@@ -18,8 +18,22 @@ constexpr uint32_t kMaxTileLog2 = 15;
 constexpr uint64_t kMaxPixels = uint64_t{1} << 31;
 constexpr uint32_t kMaxChunksBytes = 1u << 28;
 
-enum class SampleType : uint8_t { kUint8 = 0, kUint16 = 1, kInt8 = 2, kInt16 = 3 };
-constexpr uint32_t kSampleTypes = 4;
+enum class SampleType : uint8_t {
+  kUint8 = 0,
+  kUint16 = 1,
+  kInt8 = 2,
+  kInt16 = 3,
+  kUint32 = 4,  // from here on of version 2 alone
+  kInt32 = 5,
+  kFloat16 = 6,
+  kFloat32 = 7,
+};
+constexpr uint32_t kSampleTypes = 8;
+constexpr uint32_t kSampleTypesOfVersion1 = 4;
+// How samples of 32 bits are held, in bits 3 and 4 of the header's sample_type.
+enum class Holding : uint8_t { kAsTheyAre = 0, kRanks8 = 1, kRanks16 = 2, kHalves = 3 };
+constexpr uint32_t kHoldingShift = 3;
+constexpr uint32_t kMaxHalvesChannels = 2;  // of a group held by halves
 enum class Meaning : uint8_t { kColor = 0, kLabels = 1 };
 
 // format.md 4
@@ -33,6 +47,7 @@ constexpr uint32_t kChunkGroups = FourCc('G', 'R', 'P', 'S');
 constexpr uint32_t kChunkValueTable = FourCc('V', 'T', 'A', 'B');
 constexpr uint32_t kChunkRansModel = FourCc('R', 'A', 'N', 'S');
 constexpr uint32_t kChunkMatchModel = FourCc('M', 'T', 'C', 'H');
+constexpr uint32_t kChunkSamples = FourCc('S', 'M', 'P', 'L');
 constexpr uint32_t kChunkJpeg = FourCc('J', 'P', 'E', 'G');
 constexpr uint32_t kChunkIcc = FourCc('i', 'c', 'c', ' ');
 constexpr uint32_t kChunkExif = FourCc('e', 'x', 'i', 'f');

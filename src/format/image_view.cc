@@ -6,6 +6,7 @@
 #include "format/channel_groups.h"
 #include "format/crc32c.h"
 #include "format/jpeg_chunk.h"
+#include "format/sample_chunk.h"
 
 namespace l3 {
 namespace {
@@ -44,8 +45,8 @@ bool IsRequired(uint32_t type) {
 
 constexpr uint32_t kKnown[] = {kChunkGroups,    kChunkValueTable, kChunkRansModel, kChunkMatchModel,
                                kChunkIcc,       kChunkExif,       kChunkPalette,   kChunkXmp,
-                               kChunkKeyValues, kChunkJpeg,       kChunkJpegRest};
-constexpr int kKnownChunks = 11;
+                               kChunkKeyValues, kChunkJpeg,       kChunkJpegRest,  kChunkSamples};
+constexpr int kKnownChunks = 12;
 constexpr int kKnownChunksOfVersion1 = 9;
 
 // Index of a chunk type that a version knows, or -1.
@@ -108,7 +109,7 @@ Status ParseChunks(ImageView* view) {
       }
     }
     if (chunk.type == kChunkValueTable) {
-      status = ParseValueTable(chunk, view->info, view);
+      status = ParseValueTable(chunk, CodedInfo(view->info), view);
       if (status != Status::kOk) return status;
     }
     if (chunk.type == kChunkRansModel) {
@@ -121,8 +122,8 @@ Status ParseChunks(ImageView* view) {
     }
     if (chunk.type == kChunkMatchModel) {
       MatchColors colors;
-      if (!ReadMatchModel(chunk.data, chunk.size, view->info.channels, view->info.used_bits,
-                          nullptr, &colors)) {
+      if (!ReadMatchModel(chunk.data, chunk.size, CodedInfo(view->info).channels,
+                          view->info.used_bits, nullptr, &colors)) {
         return Status::kCorruptHeader;
       }
       view->match_model = {chunk.data, chunk.size};
@@ -136,11 +137,20 @@ Status ParseChunks(ImageView* view) {
       view->halo_x_px = jpeg.chroma_x_shift;
       view->halo_y_px = jpeg.chroma_y_shift;
     }
+    if (chunk.type == kChunkSamples && known >= 0) {
+      view->samples = {chunk.data, chunk.size};
+      if (!IsSampleChunk(*view)) return Status::kCorruptHeader;
+    }
     pos += chunk.total_bytes;
   }
-  if (view->version != kVersion) {
+  if (view->info.sample_type >= SampleType::kUint32) {
+    const bool is_held = view->info.holding != Holding::kAsTheyAre;
+    if (view->jpeg.data != nullptr || is_held != (view->samples.data != nullptr)) {
+      return Status::kCorruptHeader;
+    }
+  } else if (view->version != kVersion) {
     const bool has_others = view->value_table.data != nullptr || view->rans_model.data != nullptr ||
-                            view->match_model.data != nullptr;
+                            view->match_model.data != nullptr || view->samples.data != nullptr;
     return view->jpeg.data == nullptr || has_others ? Status::kCorruptHeader : Status::kOk;
   }
   if (view->match_model.data == nullptr) return Status::kOk;
@@ -160,7 +170,7 @@ uint64_t StoredPayloadBytes(const ImageInfo& info, uint32_t tile, uint32_t chann
 // validated.
 Status ReadGroupCount(const uint8_t* data, size_t size, ImageView* view) {
   const uint32_t channels = view->info.channels;
-  const uint64_t least = CeilDiv(channels, kMaxChannels);
+  const uint64_t least = CeilDiv(channels, view->info.most_group_channels());
   view->group_count = static_cast<uint16_t>(least);
   if (view->is_group()) return Status::kOk;
   if (view->info.chunks_bytes < kGroupsHeadBytes) return Status::kCorruptHeader;
@@ -208,13 +218,15 @@ Status ParseHeader(const uint8_t* data, size_t size, ImageInfo* info) {
     if (data[i] != kSignature[i]) return Status::kBadMagic;
   }
   if (size < kHeaderBytes) return Status::kTruncated;
-  if (data[8] != kVersion && data[8] != kDraftVersion) return Status::kUnsupportedVersion;
+  const uint8_t version = ReadOnce(data[8]);
+  if (version != kVersion && version != kVersion2) return Status::kUnsupportedVersion;
   if (Crc32c(data, 28) != LoadU32(data + 28)) return Status::kChecksumMismatch;
 
   const uint8_t sample_type = ReadOnce(data[9]);
   const uint8_t tile_log2 = ReadOnce(data[14]);
   const uint8_t meaning = ReadOnce(data[15]);
-  info->sample_type = static_cast<SampleType>(sample_type);
+  info->sample_type = static_cast<SampleType>(sample_type & ((1u << kHoldingShift) - 1));
+  info->holding = static_cast<Holding>(sample_type >> kHoldingShift);
   info->channels = static_cast<uint16_t>(ReadOnce(LoadU16(data + 10)));
   info->used_bits = ReadOnce(data[12]);
   info->shift = ReadOnce(data[13]);
@@ -225,12 +237,19 @@ Status ParseHeader(const uint8_t* data, size_t size, ImageInfo* info) {
   info->height_px = ReadOnce(LoadU32(data + 20));
   info->chunks_bytes = ReadOnce(LoadU32(data + 24));
 
+  const bool has_type =
+      version == kVersion
+          ? sample_type < kSampleTypesOfVersion1
+          : sample_type >> kHoldingShift <= static_cast<uint8_t>(Holding::kHalves) &&
+                (info->holding != Holding::kAsTheyAre) == (info->sample_bits() == 32);
+  const uint32_t coded_bits = has_type ? CodedInfo(*info).sample_bits() : 0;
   const bool valid =
-      sample_type < kSampleTypes && info->channels >= 1 && info->channels <= kMaxImageChannels &&
-      info->used_bits >= 1 && info->used_bits <= info->sample_bits() &&
-      info->shift <= info->sample_bits() - info->used_bits &&
-      info->tile_width_log2 >= kMinTileWidthLog2 && info->tile_width_log2 <= kMaxTileLog2 &&
-      info->tile_height_log2 >= kMinTileHeightLog2 && info->tile_height_log2 <= kMaxTileLog2 &&
+      has_type && info->channels >= 1 && info->channels <= kMaxImageChannels &&
+      info->used_bits >= 1 && info->used_bits <= coded_bits &&
+      info->shift <= coded_bits - info->used_bits && info->tile_width_log2 >= kMinTileWidthLog2 &&
+      info->tile_width_log2 <= kMaxTileLog2 && info->tile_height_log2 >= kMinTileHeightLog2 &&
+      info->tile_height_log2 <= kMaxTileLog2 &&
+      (info->holding == Holding::kAsTheyAre || !info->has_large_tiles()) &&
       meaning <= static_cast<uint8_t>(Meaning::kLabels) && info->width_px >= 1 &&
       info->height_px >= 1 && uint64_t{info->width_px} * info->height_px <= kMaxPixels &&
       info->chunks_bytes % 4 == 0 && info->chunks_bytes <= kMaxChunksBytes;
@@ -246,7 +265,8 @@ Status ParseIndex(const uint8_t* data, size_t size, ImageView* view) {
   status = ReadGroupCount(data, size, view);
   if (status != Status::kOk) return status;
   const ImageInfo& info = view->info;
-  view->rans_positions = static_cast<uint8_t>(std::min<uint32_t>(info.channels, kMaxChannels));
+  view->rans_positions =
+      static_cast<uint8_t>(std::min<uint32_t>(CodedInfo(info).channels, kMaxChannels));
   const uint64_t checked_bytes = info.chunks_bytes + 4 * view->payload_count();
   const uint64_t index_end = IndexEnd(*view);
   if (size < index_end) return Status::kTruncated;
@@ -276,8 +296,9 @@ Status ParseImage(const uint8_t* data, size_t size, ImageView* view) {
 
 bool ReadValueTable(const ImageView& view, uint16_t* table) {
   uint16_t* const end = table + view.value_count;
-  const uint32_t bits = view.info.sample_bits();
-  const uint32_t top_bit = view.info.is_signed() ? 1u << (bits - 1) : 0;
+  const ImageInfo coded = CodedInfo(view.info);
+  const uint32_t bits = coded.sample_bits();
+  const uint32_t top_bit = coded.is_signed() ? 1u << (bits - 1) : 0;
   const bool sound = WalkValueTable(view.value_table, view.value_count, bits, [&](uint32_t sample) {
     *table++ = static_cast<uint16_t>(sample ^ top_bit);
   });
@@ -297,7 +318,8 @@ bool GetRansModel(const ImageView& view, RansModel* model, MatchColors* colors) 
       rans.data == nullptr || ReadRansModel(rans.data, rans.size, positions, used_bits, model);
   if (rans.data == nullptr || !sound) *model = BuiltInRansModel(positions, used_bits);
   if (match.data != nullptr && sound) {
-    sound = ReadMatchModel(match.data, match.size, view.info.channels, used_bits, model, colors) &&
+    sound = ReadMatchModel(match.data, match.size, CodedInfo(view.info).channels, used_bits, model,
+                           colors) &&
             colors->count == view.color_count;
   }
   if (!sound) {
@@ -334,7 +356,7 @@ bool NextOtherChunk(const uint8_t* chunks, uint64_t chunks_bytes, uint64_t* pos,
          ReadChunk(chunks + *pos, chunks_bytes - *pos, &chunk) == Status::kOk) {
     *whole = {chunks + *pos, static_cast<uint32_t>(chunk.total_bytes)};
     *pos += chunk.total_bytes;
-    if (KnownChunk(chunk.type, kDraftVersion) < 0 && !IsRequired(chunk.type)) return true;
+    if (KnownChunk(chunk.type, kVersion2) < 0 && !IsRequired(chunk.type)) return true;
   }
   return false;
 }

@@ -13,11 +13,17 @@
 
 namespace l3 {
 
-// 8 or 16.
+// 8, 16 or 32.
 L3_HOST_DEVICE constexpr uint32_t SampleBits(SampleType type) {
-  return 8u << (static_cast<uint32_t>(type) & 1u);
+  if (type == SampleType::kUint8 || type == SampleType::kInt8) return 8;
+  return type < SampleType::kUint32 || type == SampleType::kFloat16 ? 16 : 32;
 }
-L3_HOST_DEVICE constexpr bool IsSigned(SampleType type) { return type >= SampleType::kInt8; }
+L3_HOST_DEVICE constexpr bool IsSigned(SampleType type) {
+  return type == SampleType::kInt8 || type == SampleType::kInt16 || type == SampleType::kInt32;
+}
+L3_HOST_DEVICE constexpr bool IsFloat(SampleType type) {
+  return type == SampleType::kFloat16 || type == SampleType::kFloat32;
+}
 
 // The fixed header (format.md 3). Shared by host and device code.
 struct ImageInfo {
@@ -31,6 +37,7 @@ struct ImageInfo {
   uint8_t tile_width_log2;
   uint8_t tile_height_log2;
   Meaning meaning;
+  Holding holding;  // not kAsTheyAre: tiles hold CodedInfo(), and used_bits and shift are theirs
 
   L3_HOST_DEVICE bool is_signed() const { return IsSigned(sample_type); }
   L3_HOST_DEVICE uint32_t sample_bits() const { return SampleBits(sample_type); }
@@ -48,11 +55,25 @@ struct ImageInfo {
                                  tile_height_log2);
   }
   L3_HOST_DEVICE uint32_t tile_count() const { return tile_columns() * tile_rows(); }
+  // The most channels that decode together.
+  L3_HOST_DEVICE uint32_t most_group_channels() const {
+    return holding == Holding::kHalves ? kMaxHalvesChannels : kMaxChannels;
+  }
   // Large tiles can only be stored (format.md 5).
   L3_HOST_DEVICE bool has_large_tiles() const {
     return tile_width_log2 > kMaxPackedTileLog2 || tile_height_log2 > kMaxPackedTileLog2;
   }
 };
+
+// What the tiles of an image hold, or of one of its groups: ranks, halves of samples, or the
+// samples themselves, floats of 16 bits as their bits.
+L3_HOST_DEVICE inline ImageInfo CodedInfo(ImageInfo info) {
+  if (info.sample_type < SampleType::kUint32) return info;
+  info.sample_type = info.holding == Holding::kRanks8 ? SampleType::kUint8 : SampleType::kUint16;
+  if (info.holding == Holding::kHalves) info.channels = static_cast<uint16_t>(2 * info.channels);
+  info.holding = Holding::kAsTheyAre;
+  return info;
+}
 
 // Where a tile lies in the image, cut at the edges.
 struct TileRect {
@@ -96,7 +117,7 @@ struct ChunkView {
 // A validated file. Points into the caller's buffer and owns nothing.
 struct ImageView {
   ImageInfo info;
-  uint8_t version;             // kVersion or kDraftVersion
+  uint8_t version;             // kVersion or kVersion2
   const uint8_t* chunks;       // info.chunks_bytes
   const uint8_t* tile_index;   // 4 * payload_count() bytes, unaligned
   const uint8_t* payloads;     // first tile's payload
@@ -107,18 +128,19 @@ struct ImageView {
   ChunkView match_model;       // null without match tiles
   uint32_t color_count;        // of match tiles; 0 where numbers are values
   uint8_t rans_positions;      // that the model has
+  ChunkView samples;           // how samples are held; null where they are as they are
   ChunkView jpeg;              // null in images without jpeg tiles
   // Pixels beside a window, and above and below it, whose tiles are needed to decode it: 1 in
   // directions in which jpeg tiles have half the chroma.
   uint8_t halo_x_px, halo_y_px;
-  // Images of more than kMaxChannels channels have groups of them. An engine takes the view of one
-  // group (channel_groups.h), whose info.channels are the group's.
+  // Images of more than most_group_channels() channels have groups of them. An engine takes the
+  // view of one group (channel_groups.h), whose info.channels are the group's.
   uint16_t group_count;  // payloads of each tile: 1 without groups
   uint16_t group;  // whose payloads the functions below find; 0 in the image's view
   ChunkView groups;  // behind their number; null without groups
 
   // A group of all there is.
-  bool is_group() const { return info.channels <= kMaxChannels; }
+  bool is_group() const { return info.channels <= info.most_group_channels(); }
   uint64_t payload_count() const { return uint64_t{info.tile_count()} * group_count; }
 
   // As the index says now. Validate it again: it may have changed.
@@ -156,11 +178,13 @@ inline uint64_t FileBytes(const ImageView& view) {
   return PayloadsOffset(view) + view.payloads_bytes;
 }
 
-// The most pixels of so many channels that a file of so many bytes can hold (format.md 7).
-constexpr uint64_t MostPixels(uint64_t file_bytes, uint32_t channels) {
+// The most pixels of an image with these channels that a file of so many bytes can hold
+// (format.md 7).
+inline uint64_t MostPixels(uint64_t file_bytes, const ImageInfo& info) {
   constexpr uint64_t kLeastBytes = kHeaderBytes + 4;  // header and index CRC
   // Of each group the index entry and the shortest payload.
-  const uint64_t tile_bytes = (4 + kPayloadAlignment) * CeilDiv(channels, kMaxChannels);
+  const uint64_t tile_bytes =
+      (4 + kPayloadAlignment) * CeilDiv(info.channels, info.most_group_channels());
   constexpr uint64_t kTilePixels = kMaxPackedTileSide * kMaxPackedTileSide;
   return file_bytes < kLeastBytes ? 0 : (file_bytes - kLeastBytes) / tile_bytes * kTilePixels;
 }

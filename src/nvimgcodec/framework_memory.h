@@ -48,6 +48,9 @@ class DeviceWithFrameworkMemory final : public GpuDevice {
   void LaunchJpeg(const JpegBatch& batch, CUstream_st* stream) override {
     device_->LaunchJpeg(batch, stream);
   }
+  void LaunchJoins(const JoinTask* tasks, size_t count, CUstream_st* stream) override {
+    device_->LaunchJoins(tasks, count, stream);
+  }
 
  private:
   // Memory is given and taken back in the order of a stream that has no other work. The batch

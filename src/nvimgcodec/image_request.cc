@@ -156,7 +156,7 @@ nvimgcodecProcessingStatus_t PlanRequest(const ImageInfo& info, const Orientatio
       (plane.precision != 0 && plane.precision != OutputBytes(*request.type) * 8)) {
     return NVIMGCODEC_PROCESSING_STATUS_SAMPLE_TYPE_UNSUPPORTED;
   }
-  request.fills_range = true;
+  request.fills_range = !IsFloat(info.sample_type);  // floats have no range
   status = ReadWindow(view, buffer.channels, &request);
   if (status != NVIMGCODEC_PROCESSING_STATUS_SUCCESS) return status;
   request.orientation = orientation;

@@ -64,8 +64,10 @@ void Describe(const PeekedImage& image, nvimgcodecImageInfo_t* described) {
   plane.row_stride = info.row_bytes();
   plane.num_channels = info.channels;
   constexpr nvimgcodecSampleDataType_t kTypes[kSampleTypes] = {
-      NVIMGCODEC_SAMPLE_DATA_TYPE_UINT8, NVIMGCODEC_SAMPLE_DATA_TYPE_UINT16,
-      NVIMGCODEC_SAMPLE_DATA_TYPE_INT8, NVIMGCODEC_SAMPLE_DATA_TYPE_INT16};
+      NVIMGCODEC_SAMPLE_DATA_TYPE_UINT8,   NVIMGCODEC_SAMPLE_DATA_TYPE_UINT16,
+      NVIMGCODEC_SAMPLE_DATA_TYPE_INT8,    NVIMGCODEC_SAMPLE_DATA_TYPE_INT16,
+      NVIMGCODEC_SAMPLE_DATA_TYPE_UINT32,  NVIMGCODEC_SAMPLE_DATA_TYPE_INT32,
+      NVIMGCODEC_SAMPLE_DATA_TYPE_FLOAT16, NVIMGCODEC_SAMPLE_DATA_TYPE_FLOAT32};
   plane.sample_type = kTypes[static_cast<uint8_t>(info.sample_type)];
   plane.precision = static_cast<uint8_t>(
       info.sample_bits());  // values count as they are, however many bits are used
@@ -111,7 +113,7 @@ Status Peek(nvimgcodecIoStreamDesc_t* stream, PeekedImage* image) {
   if (HasTooManyChannels(info)) return Status::kUnsupportedFeature;
   const size_t head_bytes = kHeaderBytes + size_t{info.chunks_bytes};
   const bool is_long_enough =
-      uint64_t{info.width_px} * info.height_px <= MostPixels(header.file_bytes(), info.channels);
+      uint64_t{info.width_px} * info.height_px <= MostPixels(header.file_bytes(), info);
   if (!is_long_enough || header.file_bytes() < head_bytes) return Status::kTruncated;
   image->orientation = kAsStored;
   if (info.chunks_bytes == 0) return Status::kOk;

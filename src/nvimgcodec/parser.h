@@ -16,7 +16,9 @@ struct PeekedImage {
 };
 
 // nvImageCodec has no words for images of more channels: they are kUnsupportedFeature here.
-inline bool HasTooManyChannels(const ImageInfo& info) { return info.channels > kMaxChannels; }
+inline bool HasTooManyChannels(const ImageInfo& info) {
+  return info.channels > info.most_group_channels();
+}
 
 // Reads header and orientation. kTruncated too if the file is too short for its image: buffers
 // are allocated for what a parser says.

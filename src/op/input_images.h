@@ -157,7 +157,7 @@ class InputImages {
   static bool HasPlausibleSize(const InputImage& image) {
     const ImageInfo& info = image.view.info;
     return image.view.tile_index != nullptr &&
-           uint64_t{info.width_px} * info.height_px <= MostPixels(image.file_bytes, info.channels);
+           uint64_t{info.width_px} * info.height_px <= MostPixels(image.file_bytes, info);
   }
 
   // The first image that can be read; where images that do not fit become zeros, the first of the

@@ -34,6 +34,10 @@ L3_HOST_DEVICE constexpr OutputType StoredType(const ImageInfo& info) {
     case SampleType::kUint8: return OutputType::kU8;
     case SampleType::kUint16: return OutputType::kU16;
     case SampleType::kInt8: return OutputType::kI8;
+    case SampleType::kFloat16: return OutputType::kF16;
+    case SampleType::kFloat32: return OutputType::kF32;
+    case SampleType::kInt32: return OutputType::kI32;
+    case SampleType::kUint32: return OutputType::kU32;
     default: return OutputType::kI16;
   }
 }

@@ -11,8 +11,6 @@
 namespace l3 {
 namespace {
 
-bool IsFloat(OutputType type) { return type == OutputType::kF16 || type == OutputType::kF32; }
-
 // The value that white has.
 double MaxValue(OutputType type) {
   switch (type) {
@@ -143,8 +141,8 @@ Values PlanValues(const DecodeRequest& request, const ImageInfo& info, OutputTyp
     const PixelOp op = each.subtract.empty() ? PixelOp::kSelect : PixelOp::kScale;
     return {op, 1, std::move(each), type};
   }
-  const bool keeps =
-      info.meaning == Meaning::kLabels || (!IsFloat(type) && HoldsSamples(info, type));
+  const bool keeps = info.meaning == Meaning::kLabels || info.sample_type >= SampleType::kUint32 ||
+                     (!IsFloat(type) && HoldsSamples(info, type));
   const OutputType range = request.fills_range.value_or(!keeps) ? type : stored;
   const PixelOp op = range == stored ? PixelOp::kSelect : PixelOp::kScale;
   return {op, RangeFactor(stored, range), {}, range};
@@ -272,13 +270,21 @@ const char* TypeName(OutputType type) {
 }
 
 bool AllowsType(const ImageInfo& info, OutputType type, std::optional<bool> fills_range) {
-  const bool must_fit = info.meaning == Meaning::kLabels || (info.is_signed() && !IsFloat(type));
-  return fills_range || !must_fit || HoldsSamples(info, type);
+  if (IsFloat(info.sample_type)) return !fills_range.value_or(false);
+  const bool is_clear_float = IsFloat(type) && info.meaning != Meaning::kLabels;
+  const bool must_fit = info.meaning == Meaning::kLabels || info.is_signed() ||
+                        info.sample_type == SampleType::kUint32;
+  return fills_range || is_clear_float || !must_fit || HoldsSamples(info, type);
 }
 
 std::string RefuseType(const ImageInfo& info, OutputType type, std::optional<bool> fills_range,
                        const char* name) {
   if (AllowsType(info, type, fills_range)) return "";
+  if (IsFloat(info.sample_type)) {
+    return std::string(" holds ") + TypeName(StoredType(info)) +
+           " samples, which have no range that fill_range=True could rescale: leave it out, and "
+           "samples are converted by their number; mean and std rescale them";
+  }
   const bool labels = info.meaning == Meaning::kLabels;
   const std::string asked = name == nullptr ? TypeName(type) : name;
   return std::string(" holds ") + TypeName(StoredType(info)) + (labels ? " labels" : " samples") +
@@ -335,7 +341,8 @@ Misfit PlanImage(const DecodeRequest& request, const ImageInfo& info, TensorPlan
   if (misfit != Misfit::kNone) return misfit;
   // Normalized samples have other values than the file.
   const bool keeps_values = !request.normalization || request.normalization->subtract.empty();
-  const bool is_clear = !keeps_values || AllowsType(info, type, request.fills_range);
+  const bool is_clear =
+      (!keeps_values && !IsFloat(info.sample_type)) || AllowsType(info, type, request.fills_range);
   return is_clear ? Misfit::kNone : Misfit::kType;
 }
 

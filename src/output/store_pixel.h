@@ -52,17 +52,30 @@ L3_HOST_DEVICE inline ChannelPlan GetChannelPlan(const OutputPlan& plan, uint32_
           {plan.subtract[c], plan.multiply[c], plan.range, static_cast<float>(plan.luma_rounding)}};
 }
 
-// Samples are uint32_t or, of signed types, int32_t: the sums of both fit them.
+// A sample on its way: of up to 16 bits uint32_t or, of signed types, int32_t; of 32 bits int64_t;
+// float of floats. The sums of luma fit them.
+template <typename Stored>
+using SampleOf = std::conditional_t<
+    std::is_floating_point_v<Stored>, float,
+    std::conditional_t<sizeof(Stored) == 4, int64_t,
+                       std::conditional_t<std::is_signed_v<Stored>, int32_t, uint32_t>>>;
+
 template <typename Samples>
 L3_HOST_DEVICE inline auto Luma(const Samples& samples, uint32_t rounding) {
   using Sample = std::decay_t<decltype(samples[0])>;
-  const Sample sum = Sample{kLumaRed} * samples[0] + Sample{kLumaGreen} * samples[1] +
-                     Sample{kLumaBlue} * samples[2] + static_cast<Sample>(rounding);
-  return sum >> kLumaScaleLog2;
+  if constexpr (std::is_floating_point_v<Sample>) {
+    const float red = Multiply(samples[0], kLumaRed / static_cast<float>(kLumaScale));
+    const float green = Multiply(samples[1], kLumaGreen / static_cast<float>(kLumaScale));
+    return Add(Add(red, green), Multiply(samples[2], kLumaBlue / static_cast<float>(kLumaScale)));
+  } else {
+    const Sample sum = Sample{kLumaRed} * samples[0] + Sample{kLumaGreen} * samples[1] +
+                       Sample{kLumaBlue} * samples[2] + static_cast<Sample>(rounding);
+    return sum >> kLumaScaleLog2;
+  }
 }
 
 // The sample of an output channel, before it takes the output's type. `samples` are the
-// pixel's, uint32_t or, of signed types, int32_t: as an array or as what is indexed like one.
+// pixel's (SampleOf), as an array or as what is indexed like one.
 template <typename Samples>
 L3_HOST_DEVICE inline float OutputValue(const ChannelPlan& channel, const Samples& samples) {
   const float* factor = channel.factor;
@@ -89,6 +102,27 @@ L3_HOST_DEVICE inline Int RoundToRange(float value, Int min, Int max) {
   if (value <= static_cast<float>(min)) return min;
   if (value >= static_cast<float>(max)) return max;
   return static_cast<Int>(roundf(value));
+}
+
+// The value of an IEEE half.
+L3_HOST_DEVICE inline float HalfValue(uint16_t half) {
+  const uint32_t sign = (half & 0x8000u) << 16;
+  const uint32_t magnitude = half & 0x7FFFu;
+  uint32_t bits = 0;
+  float value;
+  if (magnitude >= 0x7C00) {
+    bits = 0x7F800000 | (magnitude & 0x3FF) << 13;
+    if (magnitude > 0x7C00) bits |= 0x400000;  // a quiet NaN
+  } else if (magnitude >= 0x400) {
+    bits = (magnitude + 0x1C000) << 13;
+  } else {
+    // Steps of 2^-24.
+    value = Multiply(static_cast<float>(magnitude), 5.9604644775390625e-8f);
+    memcpy(&bits, &value, sizeof(bits));
+  }
+  bits |= sign;
+  memcpy(&value, &bits, sizeof(value));
+  return value;
 }
 
 // The bits of the nearest IEEE half, ties to even.
@@ -185,6 +219,34 @@ L3_HOST_DEVICE inline void StoreValueAs(float value, uint8_t* place) {
   *reinterpret_cast<OutputValueType<kType>*>(place) = ConvertValue<kType>(value);
 }
 
+// Writes an integer, which floats may not hold, to an output of integers: the nearest one.
+template <OutputType kType>
+L3_HOST_DEVICE inline OutputValueType<kType> ConvertInteger(int64_t value) {
+  using Traits = OutputTraits<kType>;
+  const int64_t saturated = value < Traits::kMin   ? Traits::kMin
+                            : value > Traits::kMax ? Traits::kMax
+                                                   : value;
+  return static_cast<OutputValueType<kType>>(saturated);
+}
+template <OutputType kType>
+L3_HOST_DEVICE inline void StoreIntegerAs(int64_t value, uint8_t* place) {
+  *reinterpret_cast<OutputValueType<kType>*>(place) = ConvertInteger<kType>(value);
+}
+L3_HOST_DEVICE inline void StoreInteger(OutputType type, int64_t value, uint8_t* place) {
+  switch (type) {
+    case OutputType::kU8: return StoreIntegerAs<OutputType::kU8>(value, place);
+    case OutputType::kI8: return StoreIntegerAs<OutputType::kI8>(value, place);
+    case OutputType::kU16: return StoreIntegerAs<OutputType::kU16>(value, place);
+    case OutputType::kI16: return StoreIntegerAs<OutputType::kI16>(value, place);
+    case OutputType::kU32: return StoreIntegerAs<OutputType::kU32>(value, place);
+    case OutputType::kI32: return StoreIntegerAs<OutputType::kI32>(value, place);
+    default: return StoreIntegerAs<OutputType::kI64>(value, place);
+  }
+}
+L3_HOST_DEVICE constexpr bool IsFloat(OutputType type) {
+  return type == OutputType::kF16 || type == OutputType::kF32;
+}
+
 // Writes one value of the output. `place` is aligned to the type.
 L3_HOST_DEVICE inline void StoreValue(OutputType type, float value, uint8_t* place) {
   switch (type) {
@@ -205,16 +267,40 @@ template <typename Sample>
 L3_HOST_DEVICE inline void StorePixel(const OutputPlan& plan, const Sample* samples, uint32_t x,
                                       uint32_t y) {
   for (uint32_t c = 0; c < plan.channels; ++c) {
-    StoreValue(plan.type, OutputValue(GetChannelPlan(plan, c), samples), plan.Place(x, y, c));
+    const ChannelPlan channel = GetChannelPlan(plan, c);
+    if constexpr (std::is_same_v<Sample, int64_t>) {
+      const uint8_t source = channel.source[0];
+      if (plan.op == PixelOp::kSelect && source != kFillChannel && !IsFloat(plan.type)) {
+        StoreInteger(plan.type,
+                     source == kLumaChannel ? Luma(samples, plan.luma_rounding) : samples[source],
+                     plan.Place(x, y, c));
+        continue;
+      }
+    }
+    StoreValue(plan.type, OutputValue(channel, samples), plan.Place(x, y, c));
+  }
+}
+
+// The same from halves. Those that stay halves keep all bits, of NaNs too.
+L3_HOST_DEVICE inline void StoreHalfPixel(const OutputPlan& plan, const uint16_t* halves,
+                                          uint32_t channels, uint32_t x, uint32_t y) {
+  float samples[kMaxChannels];
+  for (uint32_t c = 0; c < channels; ++c) samples[c] = HalfValue(halves[c]);
+  StorePixel(plan, samples, x, y);
+  if (plan.type != OutputType::kF16 || plan.op != PixelOp::kSelect) return;
+  for (uint32_t c = 0; c < plan.channels; ++c) {
+    const uint32_t source = plan.source[c];
+    if (source >= kMaxChannels) continue;
+    *reinterpret_cast<uint16_t*>(plan.Place(x, y, c)) = halves[source];
   }
 }
 
 // Stores the part of `rect` that is in the window, from the samples of `rect`, which have the type
-// Stored.
-template <typename Stored>
+// Stored; uint16_t stands for halves with `kIsHalf`.
+template <typename Stored, bool kIsHalf = false>
 inline void StoreRectAs(const ImageInfo& info, const OutputPlan& plan, const TileRect& rect,
                         const ImageOutput& pixels) {
-  using Sample = std::conditional_t<std::is_signed_v<Stored>, int32_t, uint32_t>;
+  using Sample = std::conditional_t<kIsHalf, uint16_t, SampleOf<Stored>>;
   const TileRect part = ClipToWindow(plan.window, rect);
   for (uint32_t y = part.y_px; y < part.y_px + part.height_px; ++y) {
     const uint8_t* row = pixels.Row(y - rect.y_px);
@@ -226,7 +312,11 @@ inline void StoreRectAs(const ImageInfo& info, const OutputPlan& plan, const Til
                sizeof(Stored));
         samples[c] = sample;
       }
-      StorePixel(plan, samples, x - plan.window.x_px, y - plan.window.y_px);
+      if constexpr (kIsHalf) {
+        StoreHalfPixel(plan, samples, info.channels, x - plan.window.x_px, y - plan.window.y_px);
+      } else {
+        StorePixel(plan, samples, x - plan.window.x_px, y - plan.window.y_px);
+      }
     }
   }
 }
@@ -238,6 +328,10 @@ inline void StoreRect(const ImageInfo& info, const OutputPlan& plan, const TileR
     case SampleType::kUint16: return StoreRectAs<uint16_t>(info, plan, rect, pixels);
     case SampleType::kInt8: return StoreRectAs<int8_t>(info, plan, rect, pixels);
     case SampleType::kInt16: return StoreRectAs<int16_t>(info, plan, rect, pixels);
+    case SampleType::kFloat16: return StoreRectAs<uint16_t, true>(info, plan, rect, pixels);
+    case SampleType::kFloat32: return StoreRectAs<float>(info, plan, rect, pixels);
+    case SampleType::kInt32: return StoreRectAs<int32_t>(info, plan, rect, pixels);
+    case SampleType::kUint32: return StoreRectAs<uint32_t>(info, plan, rect, pixels);
   }
 }
 

@@ -1,5 +1,7 @@
 #include "output/window_job.h"
 
+#include <algorithm>
+
 #include "output/tensor_plan.h"
 
 namespace l3 {
@@ -13,10 +15,24 @@ float ValueOf(const std::vector<float>& values, uint32_t channel) {
   return values.size() == 1 ? values[0] : values[channel];
 }
 
+// Of an image of up to kMaxChannels that is held by halves.
+std::vector<GroupOutput> AllGroups(const ImageView& view) {
+  std::vector<GroupOutput> all;
+  for (const ChannelGroup& group : ReadChannelGroups(view)) {
+    GroupOutput& output = all.emplace_back();
+    output.number = static_cast<uint16_t>(all.size() - 1);
+    output.group_channels = static_cast<uint8_t>(group.channels);
+    std::copy_n(group.channel, kMaxChannels, output.place);
+    output.is_merged = true;
+  }
+  return all;
+}
+
 }  // namespace
 
 std::vector<GroupOutput> SplitOutputByGroup(const ImageView& view, const TensorPlan& plan) {
-  if (plan.wide == nullptr) return {GroupOfView(view)};
+  if (plan.wide == nullptr && view.is_group()) return {GroupOfView(view)};
+  if (plan.wide == nullptr) return AllGroups(view);
   const std::vector<uint16_t>& source = plan.wide->source;
   std::vector<uint32_t> place_of(view.info.channels, kNoPlace);
   for (uint32_t place = 0; place < source.size(); ++place) place_of[source[place]] = place;

@@ -26,12 +26,13 @@ struct DeviceImage {
 struct GroupOutput {
   uint16_t number;         // of the group
   uint8_t group_channels;  // that the group has
-  uint8_t channels;        // of the output
+  uint8_t channels;        // of the output; 0 if a plan has those of all groups (`is_merged`)
   uint8_t source[kMaxChannels];  // in the group
   uint16_t place[kMaxChannels];  // in the output
   float subtract[kMaxChannels];
   float multiply[kMaxChannels];
   float fill[kMaxChannels];
+  bool is_merged;  // the image has up to kMaxChannels, of which `place` are the group's
 
   ImageView ViewOf(const ImageView& image) const {
     return ViewOfGroup(image, {group_channels, {}}, number);
@@ -66,14 +67,18 @@ struct WindowJob {
   // Not null: the view has no payloads. They are read from this source (needed_payloads.h).
   PayloadSource* source = nullptr;
   bool is_pinned = false;  // the file is in pinned memory, and stays there until the work is done
+  bool is_damaged = false;  // a table of samples is: kCorruptHeader
   bool is_lost = false;  // reading from the source failed: the payloads are any bytes
   // The groups of the list that a launch decodes, where many windows need several.
   size_t group_begin = 0;
   size_t group_end = ~size_t{0};
 
   size_t end_of_groups() const { return group_end < groups->size() ? group_end : groups->size(); }
+  // Whether a plan has channels of several groups, which are joined before they are stored.
+  bool is_merged() const { return (*groups)[0].is_merged; }
   OutputPlan PlanOf(size_t group, size_t window) const {
-    return groups->size() == 1 ? plans[window] : (*groups)[group].PlanOf(plans[window]);
+    return groups->size() == 1 || is_merged() ? plans[window]
+                                              : (*groups)[group].PlanOf(plans[window]);
   }
 };
 

@@ -92,6 +92,10 @@ std::optional<SampleType> FindSampleType(const py::array& image) {
   if (py::isinstance<py::array_t<uint16_t>>(image)) return SampleType::kUint16;
   if (py::isinstance<py::array_t<int8_t>>(image)) return SampleType::kInt8;
   if (py::isinstance<py::array_t<int16_t>>(image)) return SampleType::kInt16;
+  if (py::isinstance<py::array_t<float>>(image)) return SampleType::kFloat32;
+  if (py::isinstance<py::array_t<int32_t>>(image)) return SampleType::kInt32;
+  if (py::isinstance<py::array_t<uint32_t>>(image)) return SampleType::kUint32;
+  if (image.dtype().kind() == 'f' && image.itemsize() == 2) return SampleType::kFloat16;
   return std::nullopt;
 }
 
@@ -120,7 +124,7 @@ py::bytes Encode(const py::array& image, const std::string& coding, int effort, 
       (image.shape(1) > 1 && image.strides(1) != image.shape(2) * item) ||
       (image.shape(0) > 1 && image.strides(0) < 0)) {
     throw py::type_error(
-        "expected a uint8, uint16, int8 or int16 array of shape (H, W, C) with packed rows");
+        "expected an array of shape (H, W, C) with packed rows, of samples that L3 holds");
   }
   for (py::ssize_t i = 0; i < 3; ++i) {
     if (image.shape(i) < 1 || image.shape(i) > py::ssize_t{1} << 31) {
@@ -330,6 +334,8 @@ py::dict Info(const py::buffer& data) {
   result["channels"] = info.channels;
   result["bit_depth"] = info.sample_bits();
   result["dtype"] = TypeName(StoredType(info));
+  constexpr const char* kHoldings[] = {"samples", "table", "table", "halves"};
+  result["holding"] = kHoldings[static_cast<uint8_t>(info.holding)];
   result["used_bits"] = info.used_bits;
   result["shift"] = info.shift;
   result["tile_width"] = 1u << info.tile_width_log2;

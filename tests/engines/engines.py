@@ -40,6 +40,7 @@ from reference_decoder import STATUS_NAMES, FormatError
 ROOT = Path(__file__).resolve().parents[2]
 ENGINES = ("scalar", "avx2", "emulated_cuda", "avx512", "emulated_small_cuda", "neon")
 SAMPLE_TYPES = C_TYPES[1:5]
+WIDE_TYPES = C_TYPES[5:9]  # those of version 2
 CODINGS = ("packed", "rans", "stored")
 IS_OTHER_PROCESSOR = "L3_TESTING_COMMAND" in os.environ
 KERNELS = ("fastest", "baseline", "avx2", "avx512")  # of the encoder
@@ -64,8 +65,11 @@ class Outcome:
             return False
         if self.samples is None or other.samples is None:
             return self.samples is other.samples
-        same_type = self.samples.dtype == other.samples.dtype
-        return same_type and np.array_equal(self.samples, other.samples)
+        same_type = (self.samples.dtype, self.samples.shape) == (
+            other.samples.dtype,
+            other.samples.shape,
+        )
+        return same_type and self.samples.tobytes() == other.samples.tobytes()
 
 
 def decode(engine: str, data: bytes, *, threads: int = 1, row_padding_bytes: int = 0) -> Outcome:

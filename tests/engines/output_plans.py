@@ -81,7 +81,26 @@ class Plan:
                     values[..., c] = centred * self.multiply[c] * np.float32(self.range)
         return values
 
+    def converted(self, image: Samples) -> Samples:
+        """The window's values in the output's type."""
+        outputs = convert(self.values(image), self.type)
+        limits = None if self.type.startswith("f") else np.iinfo(self.type)
+        if limits is None or image.dtype.kind == "f" or image.itemsize < 4 or self.op != SELECT:
+            return outputs
+        x, y, width, height = self.window  # 32 bits, which floats would round
+        stored = image[y : y + height, x : x + width]
+        for c, source in enumerate(self.source):
+            if source != FILL:
+                numbers = self._luma(stored) if source == LUMA else stored[..., source]
+                outputs[..., c] = np.clip(numbers.astype(np.int64), limits.min, limits.max)
+        return outputs
+
     def _luma(self, stored: Samples) -> Samples:
+        if stored.dtype.kind == "f":
+            weights = np.array(LUMA_WEIGHTS, np.float32) / np.float32(LUMA_SCALE)
+            red, green, blue = np.moveaxis(stored[..., :3].astype(np.float32) * weights, 2, 0)
+            of_floats: Samples = red + green + blue
+            return of_floats
         total = stored[..., :3].astype(np.int64) @ np.array(LUMA_WEIGHTS)
         luma: Samples = (total + self.luma_rounding) // LUMA_SCALE
         return luma
@@ -94,7 +113,7 @@ class Plan:
             left, top, right, bottom = self.border
             height, width, _ = self.shape
             inside = view[top : height - bottom, left : width - right]
-            inside[:] = convert(self.values(image), self.type)
+            inside[:] = self.converted(image)
 
 
 def assert_output(plan: Plan, image: Samples, output: NDArray[np.uint8], gap: int) -> None:
@@ -128,7 +147,12 @@ def rule(stored: str, asked: str, *, labels: bool) -> str:
 
     The table in docs/operators.md has these words.
     """
-    limits, target = np.iinfo(stored), np.dtype(asked)
+    target = np.dtype(asked)
+    if np.dtype(stored).kind == "f":
+        return "number"
+    limits = np.iinfo(stored)
+    if target.kind == "f" and limits.bits == 32 and not labels:
+        return "number"
     if target.kind == "f":
         most = 2 ** (np.finfo(target).nmant + 1)
         holds = max(-limits.min, limits.max) <= most
@@ -136,7 +160,7 @@ def rule(stored: str, asked: str, *, labels: bool) -> str:
         holds = np.iinfo(target).min <= limits.min and limits.max <= np.iinfo(target).max
     if holds and (labels or target.kind != "f"):
         return "number"
-    if labels or (limits.min < 0 and target.kind != "f"):
+    if labels or limits.bits == 32 or (limits.min < 0 and target.kind != "f"):
         return "error"
     return "scaled"
 
@@ -159,6 +183,11 @@ def becomes(
         if of_types == "error":
             return None
         fill_range = of_types == "scaled" and not normalizes
+    is_exact = image.itemsize == 4 and {image.dtype.kind, np.dtype(asked).kind} <= {"i", "u"}
+    if is_exact and not fill_range:
+        limits = np.iinfo(asked)
+        wide: Samples = np.clip(image.astype(np.int64), limits.min, limits.max).astype(asked)
+        return wide
     values = image.astype(np.float32)
     if fill_range and asked != stored:
         values = values * (white(asked) / white(stored))

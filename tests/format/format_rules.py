@@ -198,10 +198,11 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "a padding byte that is not zero": "kCorruptHeader__chunk_padding_not_zero",
         "a chunk of the table above that occurs twice": (
             "kCorruptHeader__chunk_*_twice kCorruptHeader__*s_twice kCorruptHeader__jpeg_twice "
+            "kCorruptHeader__smpl_twice "
             "kCorruptHeader__first_bad_chunk_decides"
         ),
         "an unknown required chunk": "kUnsupportedFeature__required_chunk",
-        "a `GRPS`, `VTAB`, `RANS`, `MTCH` or `JPEG` that breaks": (
+        "a `GRPS`, `SMPL`, `VTAB`, `RANS`, `MTCH` or `JPEG` that breaks": (
             "kCorruptHeader__groups_of_4_channels kCorruptHeader__groups_channel_* "
             "kCorruptHeader__value_table_* kCorruptHeader__rans_* kCorruptHeader__match_*"
         ),
@@ -210,13 +211,17 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         ),
         "6. In a file of version 2": LEADS,
         "no `JPEG` chunk": "kCorruptHeader__version_2_without_jpeg",
-        "a `JPEG` chunk beside a": "kCorruptHeader__jpeg_beside_*",
+        "a `JPEG` chunk beside a `SMPL`": "kCorruptHeader__jpeg_beside_*",
+        "| `SMPL` | yes |": "f32_* kUnsupportedFeature__smpl_in_version_1",
+        "a `JPEG` chunk beside floats": "kCorruptHeader__jpeg_of_f16",
+        "no `SMPL` chunk with": "kCorruptHeader__f32_without_smpl",
+        "7. In a file of version 2": LEADS,
         "| `JPEG` | yes |": "jpeg_* kUnsupportedFeature__jpeg_in_version_1",
         "| `jrst` | no |": "jpeg_rest_and_exif kCorruptHeader__jrst_twice",
-        "In a file of version 1 `JPEG` and": (
+        "In a file of version 1 `SMPL`": (
             "version_1_with_two_jrst kUnsupportedFeature__jpeg_in_version_1"
         ),
-        "7. The index (section 5)": "kUnsupportedFeature__before_later_chunks_and_index",
+        "8. The index (section 5)": "kUnsupportedFeature__before_later_chunks_and_index",
         "is coded in **channel groups**": "groups groups_mixed_model groups_of_one channels_4",
         "a `GRPS` in an image of up to": "kCorruptHeader__groups_of_4_channels",
         "`length` under 2": "kCorruptHeader__groups_of_one_byte",
@@ -357,6 +362,41 @@ FILES: dict[str, dict[str, str | NoFile]] = {
         "`n` over 40": "kCorruptHeader__jpeg_model_41_frequencies",
         "a length under 0": "kCorruptHeader__jpeg_model_length_*",
         "a largest frequency": "kCorruptHeader__jpeg_model_largest_frequency_0",
+    },
+    "4.6": {
+        "In version 2 the header's `sample_type`": LEADS,
+        "| 4 | u32": "u32_*",
+        "| 5 | i32": "i32_*",
+        "| 6 | f16": "f16_*",
+        "| 7 | f32": "f32_*",
+        "Samples are any bits of their type": "f32_ranks_8_* f16_any_bits_stored",
+        "| 0 | 6 |": "f16_*",
+        "| 1 | 4, 5, 7 |": "f32_ranks_8_* i32_ranks_8",
+        "| 2 | 4, 5, 7 |": "f32_ranks_16_* u32_ranks_16_of_3",
+        "| 3 | 4, 5, 7 |": "f32_halves_* u32_halves_*",
+        "a kind and a holding that are not": "kCorruptHeader__sample_type_*_*",
+        "`tile_height_log2` over 8 with a holding": "kCorruptHeader__held_tiles_512_*",
+        "Wherever sections 4 to 6 say how": (
+            "f32_halves_* u32_halves_* u32_ranks_9_channels f16_value_table "
+            "kCorruptHeader__ranks_8_of_9_bits kCorruptHeader__halves_of_*"
+        ),
+        "The data of `SMPL` is with holding 3": LEADS,
+        "sample = ((65536": "u32_halves_31_zero_bits i32_halves_wrap f32_halves_*",
+        "`length` is not 5": "kCorruptHeader__smpl_of_*_bytes kCorruptHeader__smpl_32_zero_bits",
+        "a `SMPL` with holding 0": "kCorruptHeader__smpl_with_f16",
+        "With holdings 1 and 2 the data": (
+            "u32_table_sum_wraps u32_table_256x256 f32_ranks_beyond_table f32_ranks_*"
+        ),
+        "the file breaks a rule": "kCorruptHeader__smpl_table_empty kCorruptHeader__smpl_table_cut",
+        "its `version` is not": (
+            "kCorruptHeader__smpl_table_of_version_2 kCorruptHeader__smpl_table_of_u8 "
+            "kCorruptHeader__smpl_table_of_i16 kCorruptHeader__smpl_table_of_3_channels"
+        ),
+        "`tile_height_log2` over 8 in the table": "kCorruptHeader__smpl_table_tiles_512_wide",
+        "a `MTCH` chunk": "kCorruptHeader__smpl_table_with_mtch",
+        "more than 256 pixels": "kCorruptHeader__smpl_table_of_257 kCorruptHeader__*_of_65792",
+        "The tiles of that file are validated": LEADS,
+        "one breaks a rule, whatever": "kCorruptHeader__smpl_table_tile_*",
     },
     "5": {
         "Tiles are `2^tile_width_log2`": "tile_* size_* rans_tile_256x256",

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Values = NDArray[np.int64]
-Samples = NDArray[np.uint8] | NDArray[np.uint16]
+Samples = NDArray[Any]
 
 # format.md 2: the position is the number of the Status.
 STATUS_NAMES = (
@@ -53,8 +53,8 @@ HEADER_OFFSETS = {
 KNOWN_CHUNKS = (
     b"GRPS", b"VTAB", b"RANS", b"MTCH", b"icc ", b"exif", b"plte", b"xmp ", b"keyv",
 )  # fmt: skip
-KNOWN_CHUNKS_OF_VERSION_2 = (*KNOWN_CHUNKS, b"JPEG", b"jrst")
-DRAFT_OF_VERSION_2 = 130
+KNOWN_CHUNKS_OF_VERSION_2 = (*KNOWN_CHUNKS, b"JPEG", b"jrst", b"SMPL")
+AS_THEY_ARE, RANKS_8, RANKS_16, HALVES = range(4)  # how samples are held
 CONSTANT, STORED, PACKED, RANS, MATCH, JPEG = range(6)
 LAYOUT_CONSTANT, LAYOUT_ABSOLUTE, LAYOUT_DELTA, LAYOUT_SPARSE = range(4)
 ADDS_W = (0, 3, 4, 7)  # the predictors that use W
@@ -100,29 +100,48 @@ class Header:
     width: int
     height: int
     chunks_bytes: int
+    holding: int = AS_THEY_ARE
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Header:
         """The fields of a header, whatever they are."""
         fields = struct.unpack_from("<BHBBBBIII", data, HEADER_OFFSETS["sample_type"])
         sample_type, channels, used_bits, shift, tile_log2, meaning, *sizes = fields
+        width, height, chunks_bytes = sizes
         tile = (tile_log2 & 15, tile_log2 >> 4)
-        return cls(sample_type, channels, used_bits, shift, *tile, meaning, *sizes)
+        kind, holding = sample_type & 7, sample_type >> 3
+        last = (meaning, width, height, chunks_bytes, holding)
+        return cls(kind, channels, used_bits, shift, *tile, *last)
 
     @property
     def sample_bits(self) -> int:
         """How many bits a sample has."""
-        return 8 if self.sample_type in (0, 2) else 16
+        return 8 if self.sample_type in (0, 2) else 16 if self.sample_type in (1, 3, 6) else 32
 
     @property
     def is_signed(self) -> bool:
         """Whether samples may be negative."""
-        return self.sample_type >= 2
+        return self.sample_type in (2, 3, 5)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of the samples."""
-        return np.dtype(f"{'i' if self.is_signed else 'u'}{self.sample_bits // 8}")
+        kind = "f" if self.sample_type >= 6 else "i" if self.is_signed else "u"
+        return np.dtype(f"{kind}{self.sample_bits // 8}")
+
+    @property
+    def coded(self) -> Header:
+        """The header of what the tiles hold (format.md 4.6)."""
+        if self.sample_type < 4:
+            return self
+        channels = self.channels * (2 if self.holding == HALVES else 1)
+        kind = 0 if self.holding == RANKS_8 else 1
+        return replace(self, sample_type=kind, channels=channels, holding=AS_THEY_ARE)
+
+    @property
+    def most_group_channels(self) -> int:
+        """How many channels a group may have."""
+        return 2 if self.holding == HALVES else 4
 
     @property
     def tile_columns(self) -> int:
@@ -216,15 +235,16 @@ def decode(data: bytes) -> tuple[Samples, ParsedImage]:
     header = image.header
     if image.jpeg is not None:
         return _jpeg_pixels(decode_coefficients(image), header, image.jpeg), image
+    join = _read_samples(image)
     samples = np.empty((header.height, header.width, header.channels), header.dtype)
     for number, payload in enumerate(image.payloads):
         tile, place = divmod(number, len(image.groups))
         y, x, h, w = header.tile_area(tile)
         group = image.groups[place]
-        of_group = replace(image, header=replace(header, channels=len(group)))
+        of_group = replace(image, header=replace(header, channels=len(group)).coded)
         try:
             values = _decode_tile(payload, of_group, h, w)
-            samples[y : y + h, x : x + w, group] = _samples_of_values(values, of_group)
+            samples[y : y + h, x : x + w, group] = join(_samples_of_values(values, of_group))
         except FormatError as error:
             error.tile = tile
             raise
@@ -257,10 +277,14 @@ def parse(data: bytes) -> ParsedImage:
         _require(tables <= 32, "kCorruptHeader", f"{tables} tables together")
 
     # format.md 4, stage 6
-    if version == DRAFT_OF_VERSION_2:
-        kinds = {kind for kind, _ in chunks}
+    kinds = {kind for kind, _ in chunks}
+    if header.sample_type >= 4:
+        is_held = header.holding != AS_THEY_ARE
+        _require((b"SMPL" in kinds) == is_held, "kCorruptHeader", "how samples are held")
+        _require(jpeg is None, "kCorruptHeader", "JPEG beside such samples")
+    elif version == 2:
         _require(jpeg is not None, "kCorruptHeader", "version 2 without JPEG")
-        _require(not kinds & {b"VTAB", b"RANS", b"MTCH"}, "kCorruptHeader", "beside JPEG")
+        _require(not kinds & {b"VTAB", b"RANS", b"MTCH", b"SMPL"}, "kCorruptHeader", "beside JPEG")
 
     # format.md 4, stage 7, and 5
     ends = np.frombuffer(data[index_begin:index_end], "<u4").astype(np.int64) * 16
@@ -300,17 +324,22 @@ def parse_header(data: bytes) -> Header:
     _require(data.startswith(SIGNATURE), "kBadMagic", "the signature differs")
     _require(len(data) >= HEADER_BYTES, "kTruncated", "the file ends within the header")
     version = data[HEADER_OFFSETS["version"]]
-    supported = version in (1, DRAFT_OF_VERSION_2)
+    supported = version in (1, 2)
     _require(supported, "kUnsupportedVersion", f"version {version}")
     crc_begin = HEADER_OFFSETS["header_crc"]
     (header_crc,) = struct.unpack_from("<I", data, crc_begin)
     _require(crc32c(data[:crc_begin]) == header_crc, "kChecksumMismatch", "header CRC differs")
     header = Header.from_bytes(data)
+    is_held = header.sample_bits == 32
+    held = header.holding <= HALVES and (header.holding != AS_THEY_ARE) == is_held
+    bits = header.coded.sample_bits
     valid = (
-        header.sample_type <= 3
+        header.sample_type <= (3 if version == 1 else 7)
+        and held
+        and not (header.has_large_tiles and header.holding != AS_THEY_ARE)
         and 1 <= header.channels <= 4096
-        and 1 <= header.used_bits <= header.sample_bits
-        and header.shift <= header.sample_bits - header.used_bits
+        and 1 <= header.used_bits <= bits
+        and header.shift <= bits - header.used_bits
         and 5 <= header.tile_width_log2 <= 15
         and 3 <= header.tile_height_log2 <= 15
         and header.meaning <= 1
@@ -373,14 +402,18 @@ class _ChunkReader:
 
 
 def _parse_group_count(data: bytes, header: Header) -> int:
-    if header.channels <= 4:
+    if header.channels <= header.most_group_channels:
         return 1
     status = "kCorruptHeader"
     _require(header.chunks_bytes >= 10, status, "no room for a list of channel groups")
     _require(len(data) >= HEADER_BYTES + 10, "kTruncated", "the file ends in the channel groups")
     kind, count = data[HEADER_BYTES : HEADER_BYTES + 4], int.from_bytes(data[40:42], "little")
     _require(kind == b"GRPS", status, "the first chunk is not the list of channel groups")
-    _require(-(-header.channels // 4) <= count <= header.channels, status, f"{count} groups")
+    _require(
+        -(-header.channels // header.most_group_channels) <= count <= header.channels,
+        status,
+        f"{count} groups",
+    )
     return count
 
 
@@ -390,7 +423,7 @@ def _parse_groups(data: bytes, header: Header, group_count: int) -> list[list[in
     groups = []
     for _ in range(group_count):
         size = reader.byte()
-        _require(1 <= size <= 4, status, f"a group of {size} channels")
+        _require(1 <= size <= header.most_group_channels, status, f"a group of {size} channels")
         groups.append([reader.byte() | reader.byte() << 8 for _ in range(size)])
     reader.require_end()
     channels = sorted(channel for group in groups for channel in group)
@@ -413,7 +446,8 @@ def _parse_chunks(
     chunks: list[tuple[bytes, bytes]] = []
     groups = [list(range(header.channels))]
     value_table = None
-    positions = min(header.channels, 4)
+    coded = header.coded
+    positions = min(coded.channels, 4)
     rans_model = built_in_rans_model(positions, header.used_bits)
     match_model = None
     while area:
@@ -432,20 +466,86 @@ def _parse_chunks(
             required = kind[:1].isupper()
             _require(not required, "kUnsupportedFeature", f"required chunk {kind!r}")
         if kind == b"GRPS":
-            many = header.channels > 4
+            many = header.channels > header.most_group_channels
             _require(many and not chunks, "kCorruptHeader", "a list of channel groups")
             groups = _parse_groups(data, header, group_count)
         if kind == b"VTAB":
-            value_table = _parse_value_table(data, header)
+            value_table = _parse_value_table(data, coded)
         if kind == b"RANS":
             rans_model = parse_rans_model(data, positions, header.used_bits)
         if kind == b"MTCH":
-            match_model = parse_match_model(data, header.channels, header.used_bits)
+            match_model = parse_match_model(data, coded.channels, header.used_bits)
         if kind == b"JPEG" and kind in known:
             jpeg = parse_jpeg_chunk(data, header)
+        if kind == b"SMPL" and kind in known:
+            _parse_samples_chunk(data, header)
         chunks.append((kind, data))
         area = area[8 + padded :]
     return chunks, groups, value_table, rans_model, match_model, jpeg
+
+
+# format.md 4.6
+
+
+def _parse_samples_chunk(data: bytes, header: Header) -> ParsedImage | tuple[int, int]:
+    """The image of the table, or the minimum and the number of zero bits of halves."""
+    status = "kCorruptHeader"
+    if header.holding == HALVES:
+        _require(len(data) == 5 and data[4] < 32, status, "halves")
+        return int.from_bytes(data[:4], "little"), data[4]
+    _require(header.holding in (RANKS_8, RANKS_16), status, "samples are held as they are")
+    try:
+        table = parse(data)
+    except FormatError as error:
+        raise FormatError(status, f"the table: {error}") from None
+    of = table.header
+    most = 256 if header.holding == RANKS_8 else 65536
+    is_table = (
+        data[HEADER_OFFSETS["version"]] == 1
+        and (of.sample_type, of.channels) == (1, 2)
+        and not of.has_large_tiles
+        and table.match_model is None
+        and of.width * of.height <= most
+    )
+    _require(is_table, status, "the table is another image")
+    return table
+
+
+def _read_samples(image: ParsedImage) -> Callable[[Values], Samples]:
+    """From what tiles hold to samples."""
+    header = image.header
+    if header.holding == AS_THEY_ARE:
+        return lambda values: values.astype(header.coded.dtype).view(header.dtype)
+    held = _parse_samples_chunk(dict(image.chunks)[b"SMPL"], header)
+    if isinstance(held, tuple):
+        minimum, zeros = held
+
+        def join(halves: Values) -> Samples:
+            high, low = np.split(halves, 2, axis=2)
+            samples = ((high << 16 | low) << zeros) + minimum
+            return samples.astype(np.uint32).view(header.dtype)
+
+        return join
+    try:
+        gaps = _table_gaps(held)
+    except FormatError as error:
+        wrong = FormatError("kCorruptHeader", f"the table: {error}")
+        wrong.tile = 0
+        raise wrong from None
+    table = np.cumsum(gaps).astype(np.uint32).view(header.dtype)
+    samples: Samples = table
+    return lambda ranks: samples[np.minimum(ranks, len(samples) - 1)]
+
+
+def _table_gaps(table: ParsedImage) -> Values:
+    gaps = np.empty((table.header.height, table.header.width, 2), np.int64)
+    for tile, payload in enumerate(table.payloads):
+        y, x, h, w = table.header.tile_area(tile)
+        values = _decode_tile(payload, table, h, w)
+        gaps[y : y + h, x : x + w] = _samples_of_values(values, table)
+    low, high = np.moveaxis(gaps, 2, 0)
+    numbers: Values = (high << 16 | low).ravel()
+    return numbers
 
 
 def _parse_value_table(data: bytes, header: Header) -> NDArray[np.int64]:

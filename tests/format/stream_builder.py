@@ -52,6 +52,8 @@ class Stream:
     tile_height_log2: int = 3
     meaning: int = 0
     is_signed: bool = False
+    version: int = 1
+    sample_type: int | None = None  # what the header says, if it does not follow from the above
     chunks: list[bytes] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
     chunks_bytes: int | None = None
@@ -62,8 +64,10 @@ class Stream:
         chunks = b"".join(self.chunks)
         header = SIGNATURE + struct.pack(
             "<BBHBBBBIII",
-            1,
-            (self.sample_bits == 16) + 2 * self.is_signed,
+            self.version,
+            (self.sample_bits == 16) + 2 * self.is_signed
+            if self.sample_type is None
+            else self.sample_type,
             self.channels,
             self.used_bits,
             self.shift,

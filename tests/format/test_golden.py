@@ -41,7 +41,7 @@ def test_golden_files(engine: str) -> None:
 def is_added(name: str) -> bool:
     """Whether a file is newer than release 1.0.0."""
     path = Path(name)
-    of_version_2 = path.parent.name == "v2" or (TESTS / path).read_bytes()[8:9] == bytes([130])
+    of_version_2 = path.parent.name == "v2" or (TESTS / path).read_bytes()[8:9] == b"\2"
     return of_version_2 or path.stem in ADDED
 
 
@@ -50,6 +50,10 @@ ADDED = (
     "kUnsupportedVersion__3_before_header_crc",
     "kUnsupportedVersion__131",
     "kUnsupportedFeature__jpeg_in_version_1",
+    "kUnsupportedFeature__smpl_in_version_1",
+    "kUnsupportedVersion__130",
+    "kCorruptHeader__sample_type_f32_in_version_1",
+    "kCorruptHeader__sample_type_f16_in_version_1",
 )
 
 

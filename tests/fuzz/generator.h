@@ -1107,7 +1107,7 @@ inline Coded MakeCoding(const ImageInfo& shape, std::vector<Bytes>* chunks, Dice
   Coded coded;
   coded.info = shape;
   ImageInfo& info = coded.info;
-  info.sample_type = static_cast<SampleType>(dice->Below(kSampleTypes));
+  info.sample_type = static_cast<SampleType>(dice->Below(kSampleTypesOfVersion1));
   info.meaning = dice->OneIn(8) ? Meaning::kLabels : Meaning::kColor;
   if (dice->OneIn(4)) {
     coded.table = MakeValueTable(info.sample_bits(), dice, smaller);

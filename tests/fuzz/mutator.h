@@ -168,7 +168,7 @@ inline bool MutateHeader(Parts* parts, Dice* dice) {
   };
   switch (dice->Below(9)) {
     case 0: info.channels = any(1, dice->OneIn(2) ? 13 : 4); break;
-    case 1: info.sample_type = static_cast<SampleType>(any(0, kSampleTypes - 1)); break;
+    case 1: info.sample_type = static_cast<SampleType>(any(0, kSampleTypesOfVersion1 - 1)); break;
     case 2: info.used_bits = any(1, info.sample_bits()); break;
     case 3: info.shift = any(0, 16); break;
     case 4: info.tile_width_log2 = any(kMinTileWidthLog2, dice->OneIn(8) ? 15 : 8); break;

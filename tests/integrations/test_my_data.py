@@ -76,7 +76,10 @@ COLOURS = RNG.integers(0, 256, (*SHAPE, 3)).astype(np.uint8)
 RGBA = RNG.integers(0, 256, (*SHAPE, 4)).astype(np.uint8)
 DEEP = RNG.integers(0, 65536, (*SHAPE, 3)).astype(np.uint16)
 BANDS = RNG.integers(0, 4096, (*SHAPE, 13)).astype(np.uint16)
-FLOATS = RNG.normal(size=(*SHAPE, 1)).astype(np.float32)
+METRES = DEPTH[..., None].astype(np.float32) / 1000
+HEIGHTS = np.where(DEPTH < 99, np.nan, 0.3048 * DEPTH)[..., None].astype(np.float32)
+REFLECTANCE = (BANDS[..., :3] * np.float32(1e-4)).astype(np.float32)
+WIDE_IDS = IDS[..., None].astype(np.uint32) * 60_013
 SMOOTH = np.add.outer(np.arange(40), np.arange(50))[..., None] + np.arange(3) * 50
 JPEG = bytes(imagecodecs.jpeg8_encode(SMOOTH.astype(np.uint8), level=95))
 
@@ -92,7 +95,10 @@ DATA: dict[str, tuple[tuple[str, bytes], Array]] = {
     "many bands": (tiff(BANDS), BANDS[..., [3, 2, 1]]),
     "CT and MR slices (DICOM)": (("dcm", SLICE.read_bytes()), CT),
     ".npy`, channels first": (("npy", npy(np.moveaxis(COLOURS, 2, 0))), COLOURS),
-    "floats": (("l3", b""), FLOATS),
+    "depth in metres, floats": (("npy", npy(METRES)), METRES),
+    "elevation (GeoTIFF, floats)": (tiff(HEIGHTS), HEIGHTS),
+    "reflectance, floats": (tiff(REFLECTANCE), REFLECTANCE[..., ::-1]),
+    "32-bit ids": (tiff(WIDE_IDS), WIDE_IDS.astype(np.int64)),
     "JPEG": (("jpg", JPEG), imagecodecs.jpeg8_decode(JPEG)),
 }
 
@@ -107,16 +113,11 @@ def test_row(tmp_path: Path, row: str) -> None:
     (suffix, data), expected = DATA[row]
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / f"a.{suffix}").write_bytes(data)
-    if row == "floats":
-        assert option == "[in Python](#floats)"
-        path = tmp_path / "data" / "a.l3"
-        l3dali.imwrite(path, FLOATS.view(np.uint16), metadata={"floats": "float32"})
-    else:
-        assert re.fullmatch(r"none|--\S.*", option)
-        options = [] if option == "none" else shlex.split(option)
-        path = tmp_path / "l3" / "a.l3"
-        command = ["convert", str(tmp_path / "data"), str(tmp_path / "l3"), "--grow"]
-        assert main([*command, *options]) == 0
+    assert re.fullmatch(r"none|--\S.*", option)
+    options = [] if option == "none" else shlex.split(option)
+    path = tmp_path / "l3" / "a.l3"
+    command = ["convert", str(tmp_path / "data"), str(tmp_path / "l3"), "--grow"]
+    assert main([*command, *options]) == 0
     assert l3dali.info(path).labels == (option in ("--labels '*'", "--palette index"))
 
     names = {"fn": fn, "l3dali": l3dali, "torch": torch, "types": types}

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from emulated_gpu import load_emulated
-from engines import SAMPLE_TYPES
+from engines import SAMPLE_TYPES, WIDE_TYPES
 from output_plans import becomes
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -169,6 +169,28 @@ def test_types(device: str, stored: str, channels: int, labels: bool) -> None:
             for tensor in (l3dali.torch.decode(data, **options), one):
                 assert tensor.dtype == wanted.dtype
                 assert torch.equal(tensor.cpu().contiguous(), wanted)
+
+
+@pytest.mark.parametrize("labels", [False, True])
+@pytest.mark.parametrize("stored", WIDE_TYPES)
+def test_types_of_32_bits_and_floats(device: str, stored: str, labels: bool) -> None:
+    numbers = np.linspace(-4e4, 6e4, 40 * 50 * 3).reshape(40, 50, 3)
+    image: Image = (np.abs(numbers) * 7e4 if stored == "uint32" else numbers).astype(stored)
+    data = l3dali.encode(image, labels=labels)
+    for asked in (*DTYPES, "bfloat16"):
+        options: Any = {"dtype": getattr(torch, asked), "device": device, "layout": "HWC"}
+        like = "float16" if asked == "bfloat16" else asked
+        expected = becomes(image, like, labels=labels, fill_range=None)
+        if expected is None:
+            with pytest.raises(l3dali.L3Error, match=f"holds {stored} .*{asked} cannot hold"):
+                l3dali.torch.decode(data, **options)
+        elif asked != "bfloat16":
+            found = l3dali.torch.decode(data, **options).cpu().numpy()
+            np.testing.assert_array_equal(found, expected)
+    if np.dtype(stored).kind == "f":
+        with pytest.raises(l3dali.L3Error, match="no range that fill_range=True"):
+            l3dali.torch.decode(data, dtype=torch.float32, fill_range=True)
+    assert l3dali.torch.decode(data, layout="HWC").numpy().tobytes() == image.tobytes()
 
 
 def test_one_tensor_of_bfloat16(device: str) -> None:

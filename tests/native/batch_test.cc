@@ -282,6 +282,7 @@ class IdleDevice : public GpuDevice {
   }
   void Launch(const TileBatch&, CUstream_st*) override {}
   void LaunchJpeg(const JpegBatch&, CUstream_st*) override {}
+  void LaunchJoins(const JoinTask*, size_t, CUstream_st*) override {}
 
  private:
   struct Event : GpuEvent {

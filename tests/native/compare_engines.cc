@@ -143,6 +143,9 @@ class LimitedDevice : public GpuDevice {
     ++(*launches_)[kJpegKernels];
     device_->LaunchJpeg(batch, stream);
   }
+  void LaunchJoins(const JoinTask* tasks, size_t count, CUstream_st* stream) override {
+    device_->LaunchJoins(tasks, count, stream);
+  }
 
   std::shared_ptr<void> AllocatePinned(size_t bytes) override {
     return device_->AllocatePinned(bytes);

@@ -34,6 +34,9 @@ class DeviceWithAllocator final : public l3::GpuDevice {
   void LaunchJpeg(const l3::JpegBatch& batch, CUstream_st* stream) override {
     device_->LaunchJpeg(batch, stream);
   }
+  void LaunchJoins(const l3::JoinTask* tasks, size_t count, CUstream_st* stream) override {
+    device_->LaunchJoins(tasks, count, stream);
+  }
 
  private:
   const std::unique_ptr<l3::GpuDevice> device_;

@@ -201,7 +201,7 @@ def test_metadata_of_pixels_goes_with_their_size() -> None:
     assert l3dali.info(saved(image)).metadata is None
 
 
-@pytest.mark.parametrize("mode", ["1", "I", "F", "CMYK", "YCbCr", "HSV", "LAB", "PA", "RGBX"])
+@pytest.mark.parametrize("mode", ["1", "CMYK", "YCbCr", "HSV", "LAB", "PA", "RGBX"])
 def test_modes_that_cannot_be_kept(mode: str, tmp_path: Path) -> None:
     with pytest.raises(OSError, match=f"cannot write mode {mode} as L3"):
         Image.new(mode, (4, 4)).save(tmp_path / "a.l3")
@@ -221,10 +221,21 @@ def test_signed_samples_have_mode_i(dtype: str, tmp_path: Path) -> None:
     image = opened(l3dali.encode(samples))
     assert image.mode == "I"
     assert np.array_equal(np.asarray(image), samples)
-    with pytest.raises(OSError, match="cannot write mode I as L3"):
-        image.save(tmp_path / "a.l3")
+    image.save(tmp_path / "a.l3")
+    assert np.array_equal(l3dali.imread(tmp_path / "a.l3"), samples.astype(np.int32))
     with pytest.raises(OSError, match=f"no mode for 3 channels of {dtype}; l3dali.imread"):
         opened(l3dali.encode(np.zeros((4, 5, 3), dtype)))
+
+
+@pytest.mark.parametrize(("mode", "dtype"), [("I", "int32"), ("F", "float32")])
+def test_modes_of_32_bits(mode: str, dtype: str, tmp_path: Path) -> None:
+    samples = np.linspace(-(2**30), 2**30, 20).astype(dtype).reshape(4, 5)
+    image = Image.fromarray(samples)
+    assert image.mode == mode
+    image.save(tmp_path / "a.l3")
+    found = l3dali.imread(tmp_path / "a.l3")
+    assert (found.dtype, found.tobytes()) == (samples.dtype, samples.tobytes())
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "a.l3")), samples)
 
 
 def test_bad_options() -> None:

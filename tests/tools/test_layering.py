@@ -14,7 +14,14 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 # What engines know of src/output: plans, not requests.
 PLANS = {
     f"src/output/{name}.h"
-    for name in ("needed_payloads", "output_plan", "payload_ranges", "store_pixel", "window_job")
+    for name in (
+        "needed_payloads",
+        "output_plan",
+        "payload_ranges",
+        "sample_join",
+        "store_pixel",
+        "window_job",
+    )
 }
 
 # What each layer may include besides itself. Faces stand on top and may include all of them.
@@ -199,7 +206,7 @@ ROOMS = {
     ),
     "images": (
         "geometry picture tiff_directories",
-        "bmp dicom jpeg jpeg2000 netpbm nifti npy png webp",
+        "bmp dicom exr jpeg jpeg2000 netpbm nifti npy png webp",
         "jpegxl stacks tiff",
         "formats",
         "reading",

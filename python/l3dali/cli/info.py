@@ -96,8 +96,10 @@ def _metadata_text(info: codec.Info) -> list[str]:
 
 
 def _info_text(path: str, info: codec.Info) -> str:
-    signed = " signed" if info.dtype.kind == "i" else ""
-    bits = f"{info.bit_depth} bits{signed}, "
+    kind = {"i": " signed", "f": " float"}.get(info.dtype.kind, "")
+    bits = f"{info.bit_depth} bits{kind}, "
+    if info.holding != "samples":
+        bits += f"held by {info.holding}, "
     bits += (
         f"{info.value_count} distinct values, coded in {info.used_bits} bits"
         if info.value_count

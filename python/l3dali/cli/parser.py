@@ -123,8 +123,8 @@ def add_coding_options(parser: Parser, default: str | None = None) -> None:
         choices=codec.FILE_CODINGS,
         default=default,
         help="rans (small), packed (fast), stored (raw), or jpeg (JPEG files keep their "
-        "coefficients and come back byte for byte, others as rans; a draft: keep the JPEG "
-        f"files); default: {codec.DEFAULT_CODING}",
+        "coefficients and come back byte for byte, others as rans); "
+        f"default: {codec.DEFAULT_CODING}",
     )
     parser.add_argument(
         "--effort",

@@ -76,4 +76,4 @@ def _write(picture: Picture) -> bytes:
     return bytes(imagecodecs.bmp_encode(picture.pixels))
 
 
-FORMAT = ImageFormat(_read_header, _read, {".bmp": Writer(_write, (1, 3), (8,))})
+FORMAT = ImageFormat(_read_header, _read, {".bmp": Writer(_write, (1, 3), ("uint8",))})

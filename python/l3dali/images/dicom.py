@@ -35,8 +35,8 @@ def _read_header(data: bytes) -> Header:
     """Size of the image in a DICOM file.
 
     Raises:
-        ImageError: the file holds no image, several frames, a video, or samples that are not of 8
-            to 16 bits.
+        ImageError: the file holds no image, several frames, a video, or samples that are not of
+            8, 16 or 32 bits.
     """
     dataset = dataset_of(data, True)
     if "Rows" not in dataset or "Columns" not in dataset:
@@ -47,8 +47,8 @@ def _read_header(data: bytes) -> Header:
         what = f"a DICOM file of {frames} frames" if frames != 1 else "a video in a DICOM file"
         raise ImageError(f"{what}; L3 holds single images")
     bits = dataset.BitsAllocated
-    if bits not in (8, 16):
-        raise ImageError(f"DICOM samples of {bits} bits are not supported; only 8 and 16 are")
+    if bits not in (8, 16, 32):
+        raise ImageError(f"DICOM samples of {bits} bits are not supported; 8, 16 and 32 are")
     is_palette = dataset.PhotometricInterpretation == "PALETTE COLOR"
     channels = 4 if is_palette else dataset.SamplesPerPixel
     raw = dataset.Rows * dataset.Columns * channels * (2 if is_palette else bits // 8)
@@ -125,7 +125,7 @@ def samples_of(dataset: pydicom.FileDataset, index: int | None = 0) -> Image:
     # JPEG 2000 and JPEG-LS may have overlays in the unused bits, and no signs there.
     unused = dataset.BitsAllocated - dataset.BitsStored
     samples: Image = pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
-    return samples << unused >> unused if unused else samples
+    return samples << unused >> unused if unused and samples.dtype.kind != "f" else samples
 
 
 def _modality_lut(dataset: pydicom.FileDataset, pixels: Image) -> dict[str, Any]:

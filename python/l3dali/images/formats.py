@@ -6,16 +6,30 @@ import struct
 from typing import TYPE_CHECKING
 
 from l3dali.errors import ImageError, unreadable
-from l3dali.images import bmp, dicom, jpeg, jpeg2000, jpegxl, netpbm, nifti, npy, png, tiff, webp
+from l3dali.images import (
+    bmp,
+    dicom,
+    exr,
+    jpeg,
+    jpeg2000,
+    jpegxl,
+    netpbm,
+    nifti,
+    npy,
+    png,
+    tiff,
+    webp,
+)
 from l3dali.images.stacks import STACKS, stack_format
 from l3dali.signatures import format_not_read, format_of
 
 if TYPE_CHECKING:
     from l3dali.images.picture import Header, ImageFormat, Picture
 
-_MODULES = (png, tiff, webp, bmp, netpbm, jpegxl, jpeg2000, jpeg, npy, dicom, nifti)
+_MODULES = (png, tiff, webp, bmp, netpbm, jpegxl, jpeg2000, jpeg, npy, dicom, nifti, exr)
 # By the names of `format_of`, which the modules have.
 FORMATS: dict[str, ImageFormat] = {m.__name__.rpartition(".")[2]: m.FORMAT for m in _MODULES}
+_TIFFS = (".tif", ".tiff")
 WRITERS = {suffix: writer for each in FORMATS.values() for suffix, writer in each.writers.items()}
 FORMATS |= STACKS
 
@@ -72,20 +86,22 @@ def write_picture(picture: Picture, suffix: str) -> bytes:
 
     PNG and WebP keep ICC, EXIF and XMP, JPEG 2000 keeps ICC of RGB and gray, TIFF keeps ICC, XMP,
     EXIF but for its directories, and the TIFF tags of `metadata`, PNG keeps palettes and the PNG
-    chunks of `metadata`. Only TIFF holds signed samples and floats.
+    chunks of `metadata`. TIFF and .npy hold all samples, OpenEXR floats and uint32, PFM float32.
 
     Raises:
         ImageError: the format cannot hold the picture, or its metadata is damaged.
     """
     channels, bits = picture.channels, 8 * picture.pixels.dtype.itemsize
     writer = WRITERS[suffix]
-    if picture.pixels.dtype.kind == "i" and not writer.signed:
-        raise ImageError(f"{suffix} cannot hold signed samples; use .tif")
-    if picture.floats is not None and not writer.signed:
+    dtype = picture.pixels.dtype
+    is_float = picture.floats is not None or dtype.kind == "f"
+    if is_float and (dtype.kind != "f" or dtype.name not in writer.types) and suffix not in _TIFFS:
         raise ImageError(f"{suffix} cannot hold floats; use .tif")
-    if channels not in writer.channels or bits not in writer.bits:
+    if dtype.kind == "i" and dtype.name not in writer.types:
+        raise ImageError(f"{suffix} cannot hold signed samples; use .tif")
+    if channels not in writer.channels or dtype.name not in writer.types:
         many = f"{channels} channel" if channels == 1 else f"{channels} channels"
-        able = ".png" if channels in WRITERS[".png"].channels else ".tif"
+        able = ".png" if channels in WRITERS[".png"].channels and bits < 32 else ".tif"
         raise ImageError(f"{suffix} cannot hold {many} of {bits} bits; use {able}")
     if max(picture.pixels.shape[:2]) > writer.longest:
         raise ImageError(f"{suffix} has sides of at most {writer.longest} pixels; use .tif")

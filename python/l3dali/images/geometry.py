@@ -85,7 +85,7 @@ def shrink(pixels: Image, max_side: int, *, labels: bool = False, has_alpha: boo
     Pillow's Lanczos filter resamples colours, weighted by alpha; labels use the nearest pixel.
 
     Args:
-        pixels: uint8, uint16, int8 or int16; (H, W) or (H, W, C).
+        pixels: samples of L3; (H, W) or (H, W, C).
         max_side: of the result, in pixels.
         labels: the samples are numbers of classes, not to be blended.
         has_alpha: the last of 2 or 4 channels is alpha, of which negative samples count as 0.
@@ -118,8 +118,9 @@ def shrink(pixels: Image, max_side: int, *, labels: bool = False, has_alpha: boo
 def _shrink_wide(pixels: Image, size: tuple[int, int], has_alpha: bool) -> Image:
     """A channel at a time in floating point: Pillow has no other filter for such samples."""
     channels = np.atleast_3d(pixels)
-    limits = np.iinfo(pixels.dtype)
-    maximum = limits.max
+    is_float = pixels.dtype.kind == "f"
+    limits = np.finfo(pixels.dtype) if is_float else np.iinfo(pixels.dtype)
+    maximum = 1 if is_float else limits.max
     result = np.empty((size[1], size[0], channels.shape[2]), pixels.dtype)
     weights = channels[:, :, -1].clip(0).astype(np.float32) / maximum if has_alpha else None
     shrunk_weights = None if weights is None else _resized(weights, size)
@@ -130,7 +131,9 @@ def _shrink_wide(pixels: Image, size: tuple[int, int], has_alpha: bool) -> Image
         else:
             assert shrunk_weights is not None
             plane = _resized(plane * weights, size) / np.maximum(shrunk_weights, 0.5 / maximum)
-        result[:, :, channel] = np.clip(np.rint(plane), limits.min, maximum)
+        if not is_float:
+            plane = np.clip(np.rint(plane), limits.min, maximum)
+        result[:, :, channel] = plane
     return result.reshape(result.shape[: pixels.ndim])
 
 

@@ -1,4 +1,4 @@
-"""PBM, PGM, PPM and PAM, by netpbmfile."""
+"""PBM, PGM, PPM, PAM and PFM, by netpbmfile."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from l3dali.errors import ImageError
 from l3dali.images.picture import Header, ImageFormat, Picture, ReadOptions, Writer
 
+_PFM = ("Pf", "PF")
 _DIGITS_PEAK = 30  # a byte of a file in digits, which become Python objects
 _PAM_TYPES = {"", "BLACKANDWHITE", "GRAYSCALE", "RGB"}
 _PAM_TYPES |= {f"{name}_ALPHA" for name in _PAM_TYPES if name}
@@ -38,6 +39,10 @@ def _read(data: bytes, options: ReadOptions) -> Picture:
         if file.magicnumber == "P7" and file.tupltype not in _PAM_TYPES:
             raise ImageError(f"PAM of tuple type {file.tupltype} is not supported")
         pixels = np.asarray(file.asarray())
+        if file.magicnumber in _PFM:  # from the last row up
+            rows = pixels.reshape(file.height, file.width, -1)[::-1]
+            floats = np.ascontiguousarray(rows, np.float32)
+            return Picture(floats[:, :, 0] if file.magicnumber == "Pf" else floats)
         shape = (file.height, file.width, *((file.depth,) if file.depth > 1 else ()))
         if pixels.shape != shape:
             bits = 1 if file.magicnumber == "P4" else 8 * pixels.itemsize
@@ -66,7 +71,14 @@ def _write(magic_number: str, picture: Picture) -> bytes:
     return re.sub(rb"TUPLTYPE \w+_ALPHA\n", b"", head) + end + samples
 
 
+def _write_pfm(picture: Picture) -> bytes:
+    height, width = picture.pixels.shape[:2]
+    head = f"{'Pf' if picture.channels == 1 else 'PF'}\n{width} {height}\n-1.0\n"
+    return head.encode() + picture.pixels[::-1].astype("<f4").tobytes()
+
+
 _WRITERS = {
+    ".pfm": Writer(_write_pfm, (1, 3), ("float32",)),
     ".pgm": Writer(partial(_write, "P5"), (1,)),
     ".ppm": Writer(partial(_write, "P6"), (3,)),
     ".pam": Writer(partial(_write, "P7")),

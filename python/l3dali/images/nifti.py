@@ -150,7 +150,7 @@ FORMAT = ImageFormat(
     _read_header,
     _read,
     {
-        ".nii": Writer(_write, range(1, MAX_CHANNELS + 1), signed=True),
-        ".nii.gz": Writer(_compressed, range(1, MAX_CHANNELS + 1), signed=True),
+        ".nii": Writer(_write, range(1, MAX_CHANNELS + 1), _NARROW),
+        ".nii.gz": Writer(_compressed, range(1, MAX_CHANNELS + 1), _NARROW),
     },
 )

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from l3dali.arguments import (
+    MAX_CHANNELS,
     SAMPLE_SCALARS,
+    SAMPLE_TYPES,
     as_hwc,
     ask_for_layout,
     has_channels_first,
     unsupported_samples,
 )
 from l3dali.errors import ImageError
-from l3dali.images.picture import Header, ImageFormat, Picture, ReadOptions
+from l3dali.images.picture import Header, ImageFormat, Picture, ReadOptions, Writer
 
 if TYPE_CHECKING:
     from typing import Any
@@ -82,4 +84,11 @@ def _read(data: bytes, options: ReadOptions) -> Picture:
         raise ImageError(str(error)) from None
 
 
-FORMAT = ImageFormat(_read_header, _read)
+def _write(picture: Picture) -> bytes:
+    file = io.BytesIO()
+    np.save(file, picture.pixels)
+    return file.getvalue()
+
+
+_WRITER = Writer(_write, range(1, MAX_CHANNELS + 1), SAMPLE_TYPES)
+FORMAT = ImageFormat(_read_header, _read, {".npy": _WRITER})

@@ -84,7 +84,7 @@ class ReadOptions:
 class Picture:
     """Pixels as stored, and metadata."""
 
-    pixels: Image  # uint8, uint16, int8 or int16; (H, W) for one channel, else (H, W, C)
+    pixels: Image  # of SAMPLE_TYPES; (H, W) for one channel, else (H, W, C)
     icc: bytes | None = None  # an ICC profile
     exif: bytes | None = None  # an EXIF block, from its TIFF header on
     palette: bytes | None = None  # R, G, B, A of each entry; then the pixels are entry numbers
@@ -174,8 +174,7 @@ class Writer:
 
     write: Callable[[Picture], bytes]
     channels: Collection[int] = range(1, MAX_CHANNELS + 1)
-    bits: Collection[int] = (8, 16)
-    signed: bool = False  # and floats
+    types: Collection[str] = ("uint8", "uint16")  # of samples
     longest: int = MAX_PIXELS  # side
 
 

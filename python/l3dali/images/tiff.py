@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from l3dali.arguments import MAX_CHANNELS
+from l3dali.arguments import MAX_CHANNELS, SAMPLE_TYPES
 from l3dali.errors import ENDS_TOO_EARLY, ImageError
 from l3dali.images.jpeg import jpeg_frame
 from l3dali.images.picture import (
@@ -244,10 +244,12 @@ def _extra_samples(page: tifffile.TiffPage) -> list[int]:
     return (kinds + [0] * count)[:count]
 
 
-def _value_of_missing(page: tifffile.TiffPage) -> int:
+def _value_of_missing(page: tifffile.TiffPage) -> float:
     """The value of strips and tiles that GDAL did not store; tifffile misreads some."""
     try:
         value = float(page.tags.valueof(NO_DATA, "0"))
+        if page.dtype is not None and page.dtype.kind == "f":
+            return value
         limits = np.iinfo(page.dtype)
         if limits.min <= value <= limits.max and value.is_integer():
             return int(value)
@@ -411,7 +413,7 @@ def _write(picture: Picture) -> bytes:
     extra = extra_samples(picture.metadata)
     if extra is not None and len(extra) in (channels - 1, channels - 3):
         is_color = len(extra) == channels - 3
-    elif channels in (2, 4) and picture.has_alpha and floats is None:
+    elif channels in (2, 4) and picture.has_alpha and pixels.dtype.kind != "f":
         extra = [2]
     else:
         extra = [0] * (channels - (3 if is_color else 1))
@@ -454,5 +456,5 @@ def _extratag(tag: TiffTag) -> tuple[int, int, Any]:
     return number, count, struct.unpack(f"<{2 * count}{letter}", tag.data)
 
 
-_WRITER = Writer(_write, range(1, MAX_CHANNELS + 1), signed=True)
+_WRITER = Writer(_write, range(1, MAX_CHANNELS + 1), SAMPLE_TYPES)
 FORMAT = ImageFormat(_read_header, _read, {".tif": _WRITER, ".tiff": _WRITER})

@@ -64,8 +64,8 @@ def transcode(
     limit the memory of such processes.
 
     Args:
-        data: the bytes of a PNG, TIFF, JPEG, WebP, BMP, netpbm, JPEG XL, JPEG 2000, .npy or DICOM
-            file.
+        data: the bytes of a PNG, TIFF, JPEG, WebP, BMP, netpbm, JPEG XL, JPEG 2000, .npy, OpenEXR
+            or DICOM file.
         palette: "rgb" stores the colours of palette images, "index" the numbers of their entries
             and the palette. Gray of 1, 2 or 4 bits is scaled to 255 by "rgb", kept by "index".
         labels: samples are numbers of classes; includes palette="index".
@@ -80,8 +80,7 @@ def transcode(
         max_pixels: limit of the image, checked before decoding; None: 2^31.
         coding: as in `encode`; or "jpeg", which keeps the coefficients of JPEG files. Such results
             are smaller than the file, and `restore_jpeg` gives it back. Other images are coded as
-            "rans", and so are JPEG files with `labels`, `orient` or `max_side`. Keep the JPEG
-            files: results have a draft version of the format, which a later release refuses.
+            "rans", and so are JPEG files with `labels`, `orient` or `max_side`.
         effort: as in `encode`.
         threads: as in `encode`.
         tile: as in `encode`.

@@ -56,5 +56,5 @@ def _write(picture: Picture) -> bytes:
     return file.getvalue()
 
 
-_WRITERS = {".webp": Writer(_write, (3, 4), (8,), longest=2**14 - 1)}
+_WRITERS = {".webp": Writer(_write, (3, 4), ("uint8",), longest=2**14 - 1)}
 FORMAT = ImageFormat(_read_header, _read, _WRITERS, _lossy_name)

@@ -119,9 +119,9 @@ def decode_batch(
             alpha.
         dtype: uint8, int8, uint16, int16, uint32, int32, int64, float16, bfloat16 or float32.
             None: the stored type. An integer type that holds every value of the stored type keeps
-            the numbers. Other types rescale, floats to 0 to 1 (negative samples to -1 to 0). Signed
-            images refuse narrower and unsigned integer types. Labels never rescale, and refuse
-            types that cannot hold them.
+            the numbers, and so do stored floats and 32-bit integers. Other types rescale, floats to
+            0 to 1 (negative samples to -1 to 0). Signed and 32-bit images refuse integer types that
+            cannot hold them. Labels never rescale, and refuse types that cannot hold them.
         fill_range: True: rescale to the range of `dtype`. False: keep the numbers, and saturate.
         layout: "CHW" or "HWC"; images of one channel also have three axes.
         windows: for each item a window (top, left, height, width), or None for the whole image.

@@ -83,7 +83,7 @@ class Viewer:
             data = entry.read()
             info = codec.head_info(data)
             if kind == "info":
-                return _json({"name": printable(entry.name), **_described(info, len(data))})
+                return _json({"name": printable(entry.name), **_described(info, data)})
             if kind == "thumbnail":
                 if math.prod(pixels.shown_part(info)[2:]) > LARGE_PIXELS:
                     return _json({"width": info.width, "height": info.height}, 202)
@@ -114,7 +114,7 @@ class Viewer:
         )
 
 
-def _described(info: codec.Info, file_bytes: int) -> dict[str, object]:
+def _described(info: codec.Info, data: memoryview) -> dict[str, object]:
     """The description of a file, with bands and levels for requests of tiles."""
     kept = {
         "ICC": info.icc,
@@ -134,8 +134,9 @@ def _described(info: codec.Info, file_bytes: int) -> dict[str, object]:
         "kept": {name: len(part) for name, part in kept.items() if part is not None},
         "metadata": metadata[: 2**16],
         "palette": None if info.palette is None else list(info.palette),
-        "file_bytes": file_bytes,
+        "file_bytes": len(data),
         "bands": pixels.default_channels(info.channels),
+        "range": pixels.range_of(data, info),
         "top_level": top_level(info),
     }
 
@@ -161,6 +162,8 @@ def _tile(
         return NOTHING
     window = (part[0] + top, left, min(side, part[2] - top), min(side, info.width - left))
     samples = pixels.shrunk(data, window, 1 << level, channels=bands, labels=info.labels)
+    if samples.dtype == np.float16:  # which the page has no arrays of
+        samples = samples.astype(np.float32)
     little = np.ascontiguousarray(samples, samples.dtype.newbyteorder("<"))
     return Answer(little.tobytes())
 
@@ -173,7 +176,10 @@ def _pixel(
         return NOTHING
     chosen = bands if info.channels > _MOST_SHOWN_CHANNELS else None
     samples = codec.decode(data, window=(part[0] + y, x, 1, 1), channels=chosen)
-    return _json({"values": samples.ravel().tolist(), "bands": chosen})
+    values = samples.ravel().tolist()
+    if samples.dtype.kind == "f":  # JSON has no NaN
+        values = [value if np.isfinite(value) else str(value) for value in values]
+    return _json({"values": values, "bands": chosen})
 
 
 class Server(ThreadingHTTPServer):

@@ -8,7 +8,10 @@ const SIDE = 256;         // of a tile
 const MAX_KEPT = 300;     // tiles
 const MAX_ASKED = 4;      // requests at a time
 const MAX_DRAWN = 400;    // tiles of one level
-const ARRAYS = { uint8: Uint8Array, int8: Int8Array, uint16: Uint16Array, int16: Int16Array };
+const ARRAYS = {
+  uint8: Uint8Array, int8: Int8Array, uint16: Uint16Array, int16: Int16Array,
+  uint32: Uint32Array, int32: Int32Array, float16: Float32Array, float32: Float32Array,
+};
 
 const $ = (id) => document.getElementById(id);
 const get = async (path) => {
@@ -118,7 +121,7 @@ async function showImage(number, mine) {
     $("problem").textContent = `the file has ${image.file_bytes} bytes of ${image.encoded_bytes}`;
   }
   tellFacts();
-  const least = image.dtype.startsWith("i") ? -(2 ** (bits() - 1)) : 0;
+  const least = image.dtype.startsWith("i") && !image.range ? -(2 ** (bits() - 1)) : 0;
   for (const id of ["low", "high"]) {
     $(id).min = least;
     $(id).max = least + 2 ** bits() - 1;
@@ -135,7 +138,14 @@ async function showImage(number, mine) {
 }
 
 const slice = () => (image.slices ? $("slice").value : 0);
-const bits = () => (image.dtype.endsWith("16") ? 16 : 8);
+const bits = () => (image.dtype.endsWith("8") ? 8 : 16);
+// A sample as a number of up to 16 bits: floats and 32 bits by their range, numbers of labels by their low bits.
+const levelOf = (sample) => {
+  if (!image.range) return sample;
+  if (image.labels) return sample & 0xffff;
+  const [low, high] = image.range;
+  return Math.min(65535, Math.max(0, Math.round(65535 * (sample - low) / (high - low || 1)))) || 0;
+};
 
 function tellFacts() {
   const { width, height, channels, dtype, used_bits, encoded_bytes: bytes, raw_bytes, kept } = image;
@@ -210,10 +220,10 @@ function bitmapOf(tile) {
   const { least, colors } = table;
   for (let i = 0; i < width * height; i++) {
     if (bands.length === 1) {
-      const at = 4 * (samples[i] - least);
+      const at = 4 * (levelOf(samples[i]) - least);
       for (let c = 0; c < 3; c++) pixels.data[4 * i + c] = colors[at + c];
     } else {
-      for (let c = 0; c < 3; c++) pixels.data[4 * i + c] = colors[4 * (samples[3 * i + c] - least)];
+      for (let c = 0; c < 3; c++) pixels.data[4 * i + c] = colors[4 * (levelOf(samples[3 * i + c]) - least)];
     }
     pixels.data[4 * i + 3] = 255;
   }
@@ -229,7 +239,7 @@ function autoLevels() {
   for (const { samples } of tiles.values()) {
     if (!samples) continue;
     const step = Math.max(1, Math.floor(samples.length / 4096));
-    for (let i = 0; i < samples.length; i += step) values.push(samples[i]);
+    for (let i = 0; i < samples.length; i += step) values.push(levelOf(samples[i]));
   }
   if (!values.length) return;
   values.sort((a, b) => a - b);

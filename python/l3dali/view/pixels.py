@@ -93,6 +93,8 @@ def _reduced(block: Image, factor: int, labels: bool) -> Image:
     if labels:
         rows = block.take(tops + factor // 2, 0, mode="clip")
         return rows.take(lefts + factor // 2, 1, mode="clip")
+    if block.dtype.kind == "f":
+        return _mean_of_floats(block, factor)
     padded = np.pad(block, [(0, -height % factor), (0, -width % factor), (0, 0)])
     sums = padded.reshape(len(tops), factor, -1).sum(1, dtype=np.int64)
     sums = sums.reshape(len(tops), len(lefts), factor, -1).sum(2)
@@ -100,6 +102,28 @@ def _reduced(block: Image, factor: int, labels: bool) -> Image:
     counts = counts * np.minimum(factor, width - lefts)[:, None]
     means: Image = ((sums + counts // 2) // counts).astype(block.dtype)
     return means
+
+
+def _mean_of_floats(block: Image, factor: int) -> Image:
+    """Means of what is finite; NaN where nothing is."""
+    pad = [(0, -block.shape[0] % factor), (0, -block.shape[1] % factor), (0, 0)]
+    padded = np.pad(block.astype(np.float64), pad, constant_values=np.nan)
+    rows, columns, channels = padded.shape
+    cells = padded.reshape(rows // factor, factor, columns // factor, factor, channels)
+    is_known = np.isfinite(cells)
+    sums, counts = np.where(is_known, cells, 0).sum((1, 3)), is_known.sum((1, 3))
+    means: Image = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan).astype(block.dtype)
+    return means
+
+
+def range_of(data: memoryview, info: codec.Info) -> tuple[float, float] | None:
+    """The least and the greatest finite sample of floats and 32 bits, of the image made small."""
+    if info.dtype.itemsize < 4 and info.dtype.kind != "f":
+        return None
+    window, channels = (0, 0, info.height, info.width), default_channels(info.channels)
+    samples = shrunk(data, window, 1 << top_level(info), channels=channels, labels=info.labels)
+    known = samples[np.isfinite(samples)]
+    return (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
 
 
 def thumbnail(data: memoryview, max_side: int) -> bytes:
@@ -120,7 +144,9 @@ def thumbnail(data: memoryview, max_side: int) -> bytes:
     pixels = np.atleast_3d(pixels)
     if info.labels and info.channels == 1:
         numbers = pixels[:, :, 0].view(f"u{info.dtype.itemsize}")
-        shown = label_colors(info.palette, info.dtype)[numbers]
+        is_wide = info.dtype.itemsize == 4  # too many for a table: by their low bits, as page.js
+        dtype = np.dtype(np.uint16) if is_wide else info.dtype
+        shown = label_colors(info.palette, dtype)[numbers.astype(np.uint32) & 0xFFFF]
     else:
         shown = pixels if pixels.dtype == np.uint8 else _stretched(pixels)
     if shown.shape[2] == 1:
@@ -134,11 +160,18 @@ def _stretched(pixels: Image) -> Image:
     """Samples of any range scaled to 8 bits, from the 1st to the 99th percentile; alpha is kept."""
     has_alpha = pixels.shape[2] in (2, 4)
     colors = pixels[:, :, :-1] if has_alpha else pixels
-    low, high = np.percentile(colors, (1, 99))
-    scaled = (colors.astype(np.float32) - low) * (255 / max(1.0, float(high - low)))
-    shown: Image = np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
+    is_float = pixels.dtype.kind == "f"
+    known = colors[np.isfinite(colors)] if is_float else colors
+    low, high = np.percentile(known, (1, 99)) if known.size else (0.0, 1.0)
+    least = 1e-30 if is_float else 1.0
+    scaled = (colors.astype(np.float64) - low) * (255 / max(least, float(high - low)))
+    shown: Image = np.clip(np.nan_to_num(np.rint(scaled)), 0, 255).astype(np.uint8)
     if has_alpha:
-        alpha = pixels[:, :, -1:].astype(np.int64).clip(0) * 255 // np.iinfo(pixels.dtype).max
+        alpha = pixels[:, :, -1:]
+        if is_float:
+            alpha = np.nan_to_num(255 * alpha.clip(0, 1))
+        else:
+            alpha = alpha.astype(np.int64).clip(0) * 255 // np.iinfo(pixels.dtype).max
         shown = np.concatenate([shown, alpha.astype(np.uint8)], axis=2)
     return shown
 

@@ -121,11 +121,22 @@ uint64_t DecodeJpegEmulated(const JpegBatch& batch) {
   return decoded_tiles;
 }
 
+void JoinSamplesEmulated(const JoinTask* tasks, size_t count) {
+  for (const JoinTask* task = tasks; task < tasks + count; ++task) {
+    for (uint64_t i = 0; i < task->pixel_count(); ++i) JoinPixel(*task, i);
+  }
+}
+
 std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<WindowJob>& jobs,
                                               const GpuLimits& gpu, const ForEach& for_each,
                                               uint64_t* decoded_tiles) {
+  std::vector<WindowJob> planned = jobs;
+  SampleJoins joins;
+  joins.Plan(&planned);
+  const std::unique_ptr<uint8_t[]> joined(new uint8_t[joins.total_bytes() + 1]);
+  joins.Write(joined.get(), joined.get());
   BatchLayout layout;
-  layout.Plan(jobs, gpu, for_each);
+  layout.Plan(planned, gpu, for_each);
   // Of exactly this size, so that a sanitizer sees what reads or writes past it.
   const std::unique_ptr<uint8_t[]> buffer(new uint8_t[layout.total_bytes()]);
   std::memset(buffer.get(), kFresh, layout.total_bytes());
@@ -139,6 +150,7 @@ std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<WindowJob>& jobs
   for (size_t i = 0; i < layout.round_count(); ++i) {
     tiles += DecodeJpegEmulated(layout.Round(buffer.get(), i));
   }
+  JoinSamplesEmulated(reinterpret_cast<const JoinTask*>(joined.get()), joins.task_count());
   if (decoded_tiles != nullptr) *decoded_tiles = tiles;
   std::vector<DecodeResult> results;
   for (size_t i = 0; i < layout.window_count(); ++i) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cuda/engine/batch_layout.h"
+#include "cuda/engine/sample_joins.h"
 #include "format/image_view.h"
 #include "output/output_plan.h"
 
@@ -21,6 +22,8 @@ constexpr GpuLimits kSmallGpu = {
 // Runs the kernels of a batch that lies in host memory. Returns how many times a tile was decoded.
 uint64_t DecodeTilesEmulated(const TileBatch& batch);
 uint64_t DecodeJpegEmulated(const JpegBatch& batch);
+// What a launch of joins does.
+void JoinSamplesEmulated(const JoinTask* tasks, size_t count);
 
 // Lays the batch out and decodes it as the GPU would, to outputs in host memory. Returns a result
 // for each window of each group of each job. `decoded_tiles`, if not null, gets how many times a

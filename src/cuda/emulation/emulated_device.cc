@@ -109,6 +109,11 @@ class EmulatedDevice : public GpuDevice {
         [gpu = gpu_, batch] { gpu->decoded_tiles_ += DecodeJpegEmulated(batch); });
   }
 
+  void LaunchJoins(const JoinTask* tasks, size_t count, CUstream_st* stream) override {
+    const Lock lock(gpu_->mutex_);
+    gpu_->Find(stream)->Queue([=] { JoinSamplesEmulated(tasks, count); });
+  }
+
  private:
   EmulatedGpu* const gpu_;
   const EmulatedPace pace_;

@@ -97,6 +97,9 @@ void BatchDecoder::MakeRoom(Slot* slot) {
   };
   grow(&slot->device, layout_.total_bytes(), slot->done.get(), &GpuDevice::AllocateDevice);
   grow(&slot->pinned, layout_.staged_bytes(), slot->uploaded.get(), &GpuDevice::AllocatePinned);
+  grow(&slot->joins, joins_.total_bytes(), slot->done.get(), &GpuDevice::AllocateDevice);
+  grow(&slot->pinned_joins, joins_.staged_bytes(), slot->uploaded.get(),
+       &GpuDevice::AllocatePinned);
   grow(&slot->pinned_results, layout_.results_bytes(), slot->done.get(),
        &GpuDevice::AllocatePinned);
 }
@@ -227,9 +230,11 @@ void BatchDecoder::Launch(const std::vector<WindowJob>& jobs,
   uploaded_bytes_ = 0;
   jobs_ = jobs;
   ReadFiles(&slot, for_each);
+  joins_.Plan(&jobs_);
   layout_.Plan(jobs_, limits_, for_each, upload_);
   slot.uploaded->Synchronize();
   MakeRoom(&slot);
+  joins_.Write(slot.pinned_joins.data(), slot.joins.data());
   slot.result_of.clear();
   for (size_t i = 0; i < jobs.size(); ++i) {
     for (size_t g = jobs[i].group_begin; g < jobs[i].end_of_groups(); ++g) {
@@ -243,7 +248,13 @@ void BatchDecoder::Launch(const std::vector<WindowJob>& jobs,
                                       [](const WindowJob& job) { return job.cached != nullptr; });
   if (any_cached) cache_->WaitForFills(stream);
   try {
+    device_->Copy(slot.joins.data(), slot.pinned_joins.data(), joins_.staged_bytes(),
+                  upload_stream_.get());
     LaunchParts(slot, stream, for_each);
+    if (joins_.task_count() != 0) {
+      device_->LaunchJoins(reinterpret_cast<const JoinTask*>(slot.joins.data()),
+                           joins_.task_count(), stream);
+    }
     device_->Copy(slot.pinned_results.data(), slot.device.data(), layout_.results_bytes(), stream);
     slot.done->Record(stream);
     if (cache_ != nullptr) FillCache(slot, for_each);
@@ -337,6 +348,7 @@ std::vector<DecodeResult> BatchDecoder::Decode(const std::vector<WindowJob>& job
         const size_t room = kMostWindows - std::min(windows, kMostWindows);
         job.group_end =
             std::min(groups, job.group_begin + std::max<size_t>(1, room / job.plan_count));
+        if (job.is_merged()) job.group_end = groups;
         windows += (job.group_end - job.group_begin) * job.plan_count;
         read_bytes += BytesToRead(job);
         part.push_back(job);

@@ -48,6 +48,7 @@ inline void ListImages(const std::vector<WindowJob>& jobs, std::vector<BatchImag
                           windows,
                           windows + job.plan_count,
                           {0, 0, 0, 0}};
+      image.view.info = CodedInfo(image.view.info);
       windows = image.window_end;
       for (size_t w = image.window_begin; w < image.window_end; ++w) {
         image.tiles = Join(image.tiles, image.TilesOf(w));

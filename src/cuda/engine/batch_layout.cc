@@ -90,9 +90,9 @@ void BatchLayout::WriteImage(size_t i, uint8_t* staging, uint8_t* device) const 
   for (size_t w = image.window_begin; w < image.window_end; ++w) {
     WriteWindow(i, w, staging, device);
   }
-  const Status status = image.job->is_lost ? Status::kTruncated
-                        : is_sound         ? Status::kOk
-                                           : Status::kCorruptHeader;
+  const Status status = image.job->is_lost                   ? Status::kTruncated
+                        : is_sound && !image.job->is_damaged ? Status::kOk
+                                                             : Status::kCorruptHeader;
   tasks_.Write(
       i, status, uploads_,
       {staging, staging + tasks_offset_, staging + lists_offset_, staging + numbers_offset_});

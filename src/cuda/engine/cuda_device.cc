@@ -67,6 +67,10 @@ class CudaDevice : public GpuDevice {
     const CurrentCudaDevice current(device_);
     LaunchDecodeJpeg(batch, stream);
   }
+  void LaunchJoins(const JoinTask* tasks, size_t count, CUstream_st* stream) override {
+    const CurrentCudaDevice current(device_);
+    LaunchJoinSamples(tasks, count, stream);
+  }
 
  private:
   static GpuLimits LimitsOf(int device_id) {

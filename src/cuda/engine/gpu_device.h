@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "cuda/kernels/jpeg_batch.h"
+#include "cuda/kernels/sample_join.h"
 #include "cuda/kernels/tile_batch.h"
 
 struct CUstream_st;
@@ -65,6 +66,8 @@ class GpuDevice {
   virtual void Copy(void* to, const void* from, size_t bytes, CUstream_st* stream) = 0;
   virtual void Launch(const TileBatch& batch, CUstream_st* stream) = 0;
   virtual void LaunchJpeg(const JpegBatch& batch, CUstream_st* stream) = 0;
+  // Of tasks in memory of the device; at least one.
+  virtual void LaunchJoins(const JoinTask* tasks, size_t count, CUstream_st* stream) = 0;
 };
 
 }  // namespace l3

@@ -8,6 +8,7 @@
 
 #include "cuda/engine/resources.h"
 #include "cuda/kernels/decode_tiles.h"
+#include "cuda/kernels/join_samples.h"
 #include "cuda/kernels/warp.h"
 #include "cuda/kernels/warp_scratch.cuh"
 
@@ -68,6 +69,16 @@ GpuLimits GetGpuLimits() {
   }
   limits.jpeg = GetWarpLimits(DecodeJpegTilesKernel());
   return limits;
+}
+
+void LaunchJoinSamples(const JoinTask* tasks, size_t count, CUstream_st* stream) {
+  constexpr size_t kMostRows = 65535;  // of blocks in a launch
+  constexpr unsigned kBlocks = 32;     // for each task
+  for (; count != 0; tasks += std::min(count, kMostRows), count -= std::min(count, kMostRows)) {
+    void* arguments[] = {&tasks};
+    const dim3 blocks(kBlocks, static_cast<unsigned>(std::min(count, kMostRows)));
+    L3_CUDA_CHECK(cudaLaunchKernel(JoinSamplesKernel(), blocks, dim3(256), arguments, 0, stream));
+  }
 }
 
 void LaunchDecodeTiles(const TileBatch& batch, CUstream_st* stream) {

@@ -17,5 +17,7 @@ GpuLimits GetGpuLimits();
 void LaunchDecodeTiles(const TileBatch& batch, CUstream_st* stream);
 // The same for images of jpeg tiles: decodes, then stores.
 void LaunchDecodeJpeg(const JpegBatch& batch, CUstream_st* stream);
+// Queues the joining of samples, by tasks in memory of the device.
+void LaunchJoinSamples(const JoinTask* tasks, size_t count, CUstream_st* stream);
 
 }  // namespace l3

@@ -38,7 +38,7 @@ struct DeviceWindow {
   ColorTable colors;        // of match tiles
   const uint8_t* payloads;  // 16-byte aligned, readable kPayloadPaddingBytes past their end
 };
-static_assert(sizeof(DeviceWindow) == 88 && std::is_trivially_copyable_v<DeviceWindow>);
+static_assert(sizeof(DeviceWindow) == 96 && std::is_trivially_copyable_v<DeviceWindow>);
 
 // One tile: the work of a warp. Tasks without a payload have no tile either: `tile` is
 // then the number of a piece of the border, from 1 on, or 0 if the task only fills a block up, or
