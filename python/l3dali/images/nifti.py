@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from l3dali.arguments import MAX_CHANNELS, SAMPLE_SCALARS, unsupported_samples
+from l3dali.arguments import MAX_CHANNELS, SAMPLE_SCALARS, SAMPLE_TYPES, unsupported_samples
 from l3dali.errors import ENDS_TOO_EARLY, ImageError
 from l3dali.images.picture import (
     Header,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _HEADERS = {348: "Nifti1Header", 540: "Nifti2Header"}
 _MOST_HEADER = 2**22  # bytes of header and extensions, which become hexadecimal digits
-_NARROW = ("uint8", "int8", "uint16", "int16")
+_NARROW = ("uint8", "int8", "uint16", "int16", "int32", "uint32", "float32")
 
 
 def _read_header(data: bytes) -> Header:
@@ -150,7 +150,7 @@ FORMAT = ImageFormat(
     _read_header,
     _read,
     {
-        ".nii": Writer(_write, range(1, MAX_CHANNELS + 1), _NARROW),
-        ".nii.gz": Writer(_compressed, range(1, MAX_CHANNELS + 1), _NARROW),
+        ".nii": Writer(_write, range(1, MAX_CHANNELS + 1), SAMPLE_TYPES),
+        ".nii.gz": Writer(_compressed, range(1, MAX_CHANNELS + 1), SAMPLE_TYPES),
     },
 )

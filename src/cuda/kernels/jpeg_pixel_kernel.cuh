@@ -82,7 +82,7 @@ struct ChromaRow {
 
 // What is the same for all rows that a lane makes pixels of, from pixel x of the image on: copied,
 // as what is stored may change memory that it is read from.
-struct JpegSource {
+struct JpegPixelSource {
   const uint8_t* plane[kMaxJpegComponents];
   uint32_t row_bytes[2];  // of luma, of chroma
   uint32_t first_y[2];    // rows of samples that the planes begin with
@@ -92,7 +92,7 @@ struct JpegSource {
   bool is_first;   // of the first sample
   uint32_t beyond;  // of the samples from the one before on, the first that there is not
 
-  L3_DEVICE JpegSource(const JpegUnit& unit, uint32_t x)
+  L3_DEVICE JpegPixelSource(const JpegUnit& unit, uint32_t x)
       : row_bytes{unit.row_bytes[0], unit.row_bytes[1]},
         first_y{unit.y_px, unit.y_px >> unit.image->info.chroma_y_shift},
         luma(unit.row_bytes[0], static_cast<int32_t>(x - unit.x_px)),
@@ -123,7 +123,7 @@ struct JpegSource {
 
 // Chroma of eight pixels of a row, of a component with half the columns. `near` and `far` are its
 // rows.
-L3_DEVICE SampleGroup UpsampleColumns(const JpegSource& source, const ChromaRow& row,
+L3_DEVICE SampleGroup UpsampleColumns(const JpegPixelSource& source, const ChromaRow& row,
                                       const uint8_t* near, const uint8_t* far) {
   // Samples i - 1 to i + 6, where that of the first pixel is sample i.
   const auto load = [&](const uint8_t* from) {
@@ -174,7 +174,7 @@ L3_DEVICE SampleGroup UpsampleColumns(const JpegSource& source, const ChromaRow&
 }
 
 // The same of a component with all columns; y is the row of pixels.
-L3_DEVICE SampleGroup UpsampleRows(const JpegSource& source, const ChromaRow& row,
+L3_DEVICE SampleGroup UpsampleRows(const JpegPixelSource& source, const ChromaRow& row,
                                    const uint8_t* near, const uint8_t* far, uint32_t y) {
   SampleGroup group = EightBytes(near, source.chroma).Group();
   if (row.far_weight == 0) return group;
@@ -222,7 +222,7 @@ L3_DEVICE void ConvertYcbcrGroups(SampleGroup (&planes)[3]) {
 
 // The samples of eight pixels of row y of the image.
 template <uint32_t kChannels>
-L3_DEVICE void MakeJpegPixels(const JpegSource& source, uint32_t y,
+L3_DEVICE void MakeJpegPixels(const JpegPixelSource& source, uint32_t y,
                               SampleGroup (&planes)[kChannels]) {
   planes[0] = EightBytes(source.Row(0, y), source.luma).Group();
   if constexpr (kChannels == 3) {
@@ -246,7 +246,7 @@ L3_DEVICE void StoreJpegPixels(Warp& warp, const JpegUnit& unit, const TilePlans
   typename Store::Halves halves(warp, store, true, rect.width_px, scratch);
   // Lanes beyond the last pixel make those of the first lane.
   const uint32_t first = kGroupSize * warp.lane();
-  const JpegSource source(unit, rect.x_px + (first < rect.width_px ? first : 0));
+  const JpegPixelSource source(unit, rect.x_px + (first < rect.width_px ? first : 0));
   L3_NO_UNROLL
   for (uint32_t y = 0; y < rect.height_px; ++y) {
     SampleGroup planes[kChannels];
