@@ -63,8 +63,8 @@ struct Way {
     const bool in_parts = source == Source::kHostInParts || source == Source::kPinnedInParts;
     return in_parts ? kSmallParts : BatchDecoder::kUsualUpload;
   }
-  // With them all images of a batch are stored by plans.
-  bool has_jpeg() const {
+  // With files of version 2 all images of a batch are stored by plans.
+  bool has_version_2() const {
     return !without_rans && !in_teams && (store != Store::kWhole || !has_large_blocks);
   }
 };
@@ -496,7 +496,9 @@ bool EnginesAgree(const std::vector<std::string>& names,
       const ImageInfo& info = file.view.info;
       if (way.without_rans && file.has_rans) continue;
       if (way.in_teams && (info.channels != 3 || info.sample_bytes() != 1)) continue;
-      if (file.view.jpeg.data != nullptr && !way.has_jpeg()) continue;
+      const bool is_version_2 =
+          file.view.jpeg.data != nullptr || info.holding != Holding::kAsTheyAre;
+      if (is_version_2 && !way.has_version_2()) continue;
       chosen.push_back(&file);
     }
     BatchDecoder decoder(std::make_unique<LimitedDevice>(make(), way.has_large_blocks, &launches),

@@ -248,8 +248,10 @@ void BatchDecoder::Launch(const std::vector<WindowJob>& jobs,
                                       [](const WindowJob& job) { return job.cached != nullptr; });
   if (any_cached) cache_->WaitForFills(stream);
   try {
-    device_->Copy(slot.joins.data(), slot.pinned_joins.data(), joins_.staged_bytes(),
-                  upload_stream_.get());
+    if (joins_.task_count() != 0) {
+      device_->Copy(slot.joins.data(), slot.pinned_joins.data(), joins_.staged_bytes(),
+                    upload_stream_.get());
+    }
     LaunchParts(slot, stream, for_each);
     if (joins_.task_count() != 0) {
       device_->LaunchJoins(reinterpret_cast<const JoinTask*>(slot.joins.data()),
@@ -286,7 +288,7 @@ void BatchDecoder::FillCache(const Slot& slot, const ForEach& for_each) {
   candidates_.clear();
   for (size_t i = 0; i < images.size(); ++i) {
     if (is_intact_[i] == 0) continue;
-    candidates_.push_back({images[i].job->cache_key, &images[i].view,
+    candidates_.push_back({images[i].job->cache_key, images[i].job->view,
                            uploads.HostPayloads(i, slot.pinned.data()),
                            slot.device.data() + uploads.payloads_offset(i)});
   }

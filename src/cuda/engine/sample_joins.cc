@@ -95,7 +95,6 @@ void SampleJoins::PlanJob(WindowJob* job) {
   job->plans = coded.plans.data();
   job->group_begin = 0;
   job->group_end = ~size_t{0};
-  job->cache_key = nullptr;
 }
 
 void SampleJoins::Write(uint8_t* staging, uint8_t* device) {
