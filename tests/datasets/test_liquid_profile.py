@@ -266,7 +266,7 @@ def test_a_data_set_of_l3_files(tmp_path: Path, capsys: pytest.CaptureFixture[st
     ("arguments", "message"),
     [
         (["nowhere"], "no such file or folder"),
-        (["empty"], "no images found in the data set; supported: .bmp .dcm .j2k .jp2"),
+        (["empty"], "no images found in the data set; supported: .bmp .dcm "),
         (["gif"], "images among the files there: 1 .gif; convert them to PNG first"),
         (["set", "--disk", "0MB/s"], "is not a rate"),
         (["set", "--disk=-5MB/s"], "is not a rate"),

@@ -639,7 +639,7 @@ PIXELS = np.zeros(64, np.uint8)
         ({"channels": 0}, {}),
         ({"channels": 4097}, {}),
         ({"type": 0}, {}),
-        ({"type": 5}, {}),
+        ({"type": 9}, {}),
         ({"height": 1 << 31, "width": 2}, {}),
         ({"height": 0xFFFFFFFF, "width": 0xFFFFFFFF, "channels": 4096, "type": 2}, {}),
         ({"row_stride": 3}, {}),

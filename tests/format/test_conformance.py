@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import time
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,11 @@ def test_an_interrupt_ends_decoders(few: Path, tmp_path: Path, number: int) -> N
         process.send_signal(number)
         assert process.communicate(timeout=300)[1] == ""
     assert process.returncode == 128 + number
-    assert not [pid for pid in pids if is_running(pid)]
+    for _ in range(100):  # a killed process takes a moment to end on a busy machine
+        if not any(map(is_running, pids)):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"still running: {pids}")
 
 
 def test_what_a_decoder_leaves_behind_is_ended(few: Path, tmp_path: Path) -> None:

@@ -57,10 +57,10 @@ def test_the_smallest_file_of_2_to_the_31_pixels(largest: bytes) -> None:
     assert (info.width * info.height, info.raw_bytes) == (2**31, 2**34)
     text = re.sub(r"\s+", " ", (ROOT / "docs" / "format.md").read_text())
     assert f"16 GiB with four channels of 16 bits, has {len(largest):,} bytes" in text
-    assert "65536 * ((n - 36) div (20 * ceil_div(channels, 4))) pixels" in text
-    share = TILE_PIXELS * 8 / 20
+    assert "65536 * ((n - 36) div (20 * ceil_div(channels, m))) pixels" in text
+    share = TILE_PIXELS * 16 / 20  # of four channels of 32 bits
     assert f"up to {int(share) + 1:,} bytes for each of the file" in text
-    assert info.raw_bytes / len(largest) < share
+    assert info.raw_bytes / len(largest) < share / 2
     assert f"2^31 for {len(largest):,} " in (ROOT / "docs" / "dev" / "architecture.md").read_text()
 
 
