@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-import time
 from pathlib import Path
 from typing import Any
 
