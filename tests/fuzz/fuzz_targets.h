@@ -124,7 +124,8 @@ inline l3_decode_options RandomOptions(const l3_info& info, std::mt19937* random
   options.struct_size = sizeof(options);
   options.threads = 1 + below(2);
   options.type = below(2) == 0 ? below(L3_INT64 + 1) : uint32_t{L3_AS_STORED};
-  options.fill_range = L3_FILL_RANGE + below(2);
+  const bool is_float = info.type == L3_FLOAT16 || info.type == L3_FLOAT32;
+  options.fill_range = is_float ? uint32_t{L3_KEEP_NUMBERS} : L3_FILL_RANGE + below(2);
   options.layout = below(L3_CHW + 1);
   if (below(4) != 0) {
     l3_window& window = options.window;

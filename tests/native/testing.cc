@@ -320,7 +320,9 @@ uint32_t l3_test_decode_plans(uint32_t engine, const uint8_t* data, size_t size,
       result = DecodePlans(engine, view, placed, threads, nullptr, decoded_tiles);
     }
     for (size_t i = 0; i < plan_count && !view.is_group(); ++i) {
-      const l3::TensorPlan plan = ToWidePlan(plans[i], placed[i]);
+      const bool is_wide = view.info.channels > l3::kMaxChannels;
+      const l3::TensorPlan plan = is_wide ? ToWidePlan(plans[i], placed[i])
+                                          : l3::TensorPlan{placed[i], nullptr, 0, {}, {}, 0};
       uint64_t tiles = 0;
       result = FirstBad(result,
                         DecodeGroups(engine, view, plan, placed[i].data, threads, nullptr, &tiles));

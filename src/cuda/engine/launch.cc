@@ -72,11 +72,10 @@ GpuLimits GetGpuLimits() {
 }
 
 void LaunchJoinSamples(const JoinTask* tasks, size_t count, CUstream_st* stream) {
-  constexpr size_t kMostRows = 65535;  // of blocks in a launch
-  constexpr unsigned kBlocks = 32;     // for each task
-  for (; count != 0; tasks += std::min(count, kMostRows), count -= std::min(count, kMostRows)) {
+  constexpr size_t kMostTasks = INT_MAX / kJoinBlocks;  // of a launch
+  for (; count != 0; tasks += std::min(count, kMostTasks), count -= std::min(count, kMostTasks)) {
     void* arguments[] = {&tasks};
-    const dim3 blocks(kBlocks, static_cast<unsigned>(std::min(count, kMostRows)));
+    const dim3 blocks(static_cast<unsigned>(std::min(count, kMostTasks)) * kJoinBlocks);
     L3_CUDA_CHECK(cudaLaunchKernel(JoinSamplesKernel(), blocks, dim3(256), arguments, 0, stream));
   }
 }

@@ -33,6 +33,7 @@ void SampleJoins::PlanJob(WindowJob* job) {
   const uint32_t coded_bytes = CodedInfo(view.info).sample_bytes();
   Coded& coded = coded_.emplace_back();
   job->is_damaged = !ReadSampleJoin(view, DecodeTableByCore, &coded.join);
+  if (job->is_damaged && !has_halves) coded.join.table.assign(MostRanks(view.info), 0);
   // Where the planes of each group begin.
   std::vector<uint32_t> first_plane;
   uint32_t planes = 0;

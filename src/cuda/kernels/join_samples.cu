@@ -6,10 +6,10 @@ namespace l3 {
 namespace {
 
 __global__ void JoinSamples(const JoinTask* tasks) {
-  const JoinTask& task = tasks[blockIdx.y];
+  const JoinTask& task = tasks[blockIdx.x / kJoinBlocks];
   const uint64_t count = task.pixel_count();
-  const uint64_t step = uint64_t{gridDim.x} * blockDim.x;
-  for (uint64_t i = uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
+  const uint64_t first = uint64_t{blockIdx.x % kJoinBlocks} * blockDim.x + threadIdx.x;
+  for (uint64_t i = first; i < count; i += uint64_t{kJoinBlocks} * blockDim.x) {
     JoinPixel(task, i);
   }
 }

@@ -1,8 +1,10 @@
-// The address of the kernel that joins samples, for launches: of `const JoinTask*`, a row of blocks
-// for each task. Layer: cuda.
+// The address of the kernel that joins samples, for launches: of `const JoinTask*`, kJoinBlocks
+// blocks for each task. Layer: cuda.
 #pragma once
 
 namespace l3 {
+
+constexpr unsigned kJoinBlocks = 32;
 
 const void* JoinSamplesKernel();
 

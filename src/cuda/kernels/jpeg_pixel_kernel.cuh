@@ -274,6 +274,7 @@ L3_DEVICE void RunJpegPixels(Warp& warp, const JpegBatch& batch, uint32_t number
                              WarpScratch* scratch) {
   const JpegPixelTask& task = batch.pixels[number];
   const JpegUnit& unit = batch.units[task.unit];
+  if (unit.image->info.components == 0) return;  // the file has changed; its windows have results
   const TilePlans plans = {batch.plans, batch.windows, &task.window, 1};
   TileRect rect = ClipToWindow(batch.plans[task.window].window, unit.rect);
   rect = ClipToWindow({rect.x_px, rect.y_px, rect.width_px, rect.height_px},

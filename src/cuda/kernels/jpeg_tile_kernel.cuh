@@ -412,7 +412,7 @@ class JpegTileDecoder {
   L3_DEVICE bool DecodeGroup(uint32_t number, const uint16_t* quantizers, uint32_t last,
                              uint32_t most, JpegReader<Warp>* reader) {
     const uint32_t lane = warp_.lane();
-    const uint8_t* const magnitudes = &scratch_->magnitude[0][lane];
+    uint8_t* const magnitudes = &scratch_->magnitude[0][lane];
     constexpr uint32_t kRight = kWarpLanes;
     constexpr uint32_t kDown = JpegStep::kMagnitudeRow * kWarpLanes;
     uint32_t before = 0;  // the magnitude that was decoded before
@@ -441,7 +441,7 @@ class JpegTileDecoder {
       if (magnitude != 0) {
         scratch_->coefficient[place][lane] =
             static_cast<int16_t>(is_negative ? 0 - product : product);
-        scratch_->magnitude[0][at + lane] = static_cast<uint8_t>(before);
+        magnitudes[at] = static_cast<uint8_t>(before);
       }
       if (k % JpegReader<Warp>::kNumbersPerTest == 1) {
         if (!OnAllLanes(warp_, valid) || !reader->IsInside()) return false;
