@@ -262,7 +262,6 @@ def test_nothing_names_a_patient() -> None:
     ("name", "message"),
     [
         ("SC_rgb_rle_2frame", "2 frames; L3 holds single images"),
-        ("SC_rgb_rle_32bit", "samples of 32 bits"),
         ("liver_1frame", "samples of 1 bits"),
         ("rtplan", "without an image"),
         ("MR_truncated", "the file ends too early"),

@@ -56,7 +56,8 @@ def palette() -> tuple[str, bytes]:
 
 def tiff(pixels: Array) -> tuple[str, bytes]:
     file = io.BytesIO()
-    tifffile.imwrite(file, pixels, photometric="minisblack", planarconfig="contig")
+    planes = "contig" if pixels.ndim == 3 and pixels.shape[2] > 1 else None
+    tifffile.imwrite(file, pixels, photometric="minisblack", planarconfig=planes)
     return "tif", file.getvalue()
 
 

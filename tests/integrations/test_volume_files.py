@@ -68,7 +68,7 @@ def test_nifti_of_other_kinds() -> None:
         l3dali.decode_volume(l3dali.transcode(second)), make(5, 6, 7).transpose(2, 1, 0)
     )
     for array, message in (
-        (make(5, 6, 7, dtype="float64") + 0.5, "float64"),
+        (make(5, 6, 7, dtype="float64") + 1 / 3, "float64"),
         (make(5, 6, 2, 2, 2), "5 axes"),
     ):
         with pytest.raises(ImageError, match=message):
