@@ -11,7 +11,7 @@ class Attempts {
   // Call it after an attempt that took `last_s` and ended `all_s` after the first began. Returns
   // whether to make another one after pause_s(): if it would end in time.
   bool Again(double all_s, double last_s) {
-    constexpr double kFirstPause = 0.1, kGrowth = 3, kLongestPause = 5, kMost = 24;
+    constexpr double kFirstPause = 0.1, kGrowth = 3, kLongestPause = 5, kMost = 24.8;
     pause_s_ = pause_s_ == 0 ? kFirstPause : std::min(kLongestPause, pause_s_ * kGrowth);
     return all_s + pause_s_ + last_s <= kMost;
   }
