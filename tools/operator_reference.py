@@ -99,9 +99,10 @@ The rule of [`dtype`](#arguments-of-all-decoders), for each stored type:
 
 *scaled*: white stays white, and 0 stays 0. Floats get values of 0 to 1, or of -1 to 1 from signed
 samples. *error*: set `fill_range=True` to rescale, or `fill_range=False` to keep the numbers and
-saturate. Floats become the nearest integer, and NaN becomes 0. A NaN that is normalized stays one, but its
-bits differ between CPUs and GPUs. `fill_range=True` is an error for them. Operators with `mean` and `std` keep *scaled* numbers, and refuse nothing if `mean` or `std`
-change it. `bfloat16` of `l3dali.torch` is like `float16`.
+saturate. Floats become the nearest integer, and NaN becomes 0. A NaN that is normalized stays
+one, but its bits differ between CPUs and GPUs. `fill_range=True` is an error for them. Operators
+with `mean` and `std` keep *scaled* numbers, and refuse nothing if `mean` or `std` change it.
+`bfloat16` of `l3dali.torch` is like `float16`.
 """
 
 IGNORED = """Operators accept these arguments of the DALI operators that they replace. They tune
