@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from l3dali.codec import Image
 
 _HEADERS = {348: "Nifti1Header", 540: "Nifti2Header"}
-_MOST_HEADER = 2**22  # bytes of header and extensions, which become hexadecimal digits
 _NARROW = ("uint8", "int8", "uint16", "int16", "int32", "uint32", "float32")
 
 
@@ -91,8 +90,6 @@ def _read(data: bytes, options: ReadOptions) -> Picture:
     raw = _start(data, end)
     if len(raw) < end or offset < 348:
         raise ImageError(ENDS_TOO_EARLY)
-    if offset > _MOST_HEADER:
-        raise ImageError(f"header and extensions have {offset} bytes, more than {_MOST_HEADER}")
     if dtype.kind not in "biuf":
         raise ImageError(unsupported_samples(dtype))
     array = np.frombuffer(raw, dtype, math.prod(shape), offset).reshape(shape[::-1])
