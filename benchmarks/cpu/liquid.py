@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +30,20 @@ from rich.progress import track
 
 import l3dali
 import l3dali.pipeline
+from l3dali import codec
 from l3dali.datasets.convert.images import Seen, group_of
 from l3dali.datasets.convert.storage import open_folder
 from l3dali.datasets.liquid.host import measure_reading
 from l3dali.datasets.liquid.measure import measure_profile
 from l3dali.datasets.liquid.model import Limits, turn_seconds
 from l3dali.datasets.liquid.plan import find_plan
-from l3dali.datasets.liquid.profile import CPU, L3_FORMATS, SOURCE, Profile, cost_key
+from l3dali.datasets.liquid.profile import CPU, FORMATS, SOURCE, Profile, cost_key
 from l3dali.images.formats import read_header
+from l3dali.images.transcoding import encode_jpeg
 
-PNG, JPEG = SETS = ("png", "jpeg")
+PNG, JPEG, IMAGENET = SETS = ("png", "jpeg", "imagenet")
 DISKS = (100, 200, 400, 1000)  # MB/s
 CORES = (1, 2)
-FORMATS = (SOURCE, *L3_FORMATS)
 SIZE = "768x512"
 SOURCES = ("photo/large", "photo/kodak", "photo/gb82")
 BATCH = 32
@@ -115,8 +117,9 @@ def liquid(
 ) -> Iterator[Result]:
     """Mixed data sets beside single formats, at the disk rate and with the cores of a regime.
 
-    A regime is a data set (PNG: photographs, screenshots and masks; JPEG: photographs), a disk rate
-    and a number of cores. In each, every single format and the plan take turns, round after round.
+    A regime is a data set (PNG: photographs, screenshots and masks; JPEG: photographs of quality
+    90; ImageNet: files of DATA/jpeg that coding jpeg supports, if there are any), a disk rate and a
+    number of cores. In each, every single format and the plan take turns, round after round.
     A turn is a DALI pipeline of its own on the CPU that decodes the whole set several times and
     crops, after one that warms it up; the order of images is the same for all. Files stay in the
     page cache and readers wait for a token bucket, which stands for the disk. They read 4 files at
@@ -145,7 +148,7 @@ def liquid(
         for name in dict.fromkeys(regime.set for regime in chosen):
             mine = [regime for regime in chosen if regime.set == name]
             pictures = make_set(name, data, images, Path(parent))
-            for regime, model in measure_set(mine, pictures, profile_seconds):
+            for regime, model in measure_set(mine, pictures, profile_seconds) if pictures else ():
                 model = calibrated(model, seconds)
                 plan = plan_for(model.profile, pictures)
                 rows = measure_regime(regime, model, plan, rounds, seconds)
@@ -161,7 +164,7 @@ def liquid(
 
 
 def source_images(name: str, data: Path | None, count: int) -> Iterator[Image]:
-    """Of PNG two photographs, a screenshot and a mask of four; of JPEG photographs."""
+    """Of PNG two photographs, a screenshot and a mask of four; of others photographs."""
     if data is not None:
         photos = [piece for folder in SOURCES for _, piece in images(data, f"{folder}@{SIZE}")]
         screens = [image for _, image in images(data, f"screen@{SIZE}")]
@@ -176,27 +179,36 @@ def source_images(name: str, data: Path | None, count: int) -> Iterator[Image]:
         yield next(cycles[i % len(cycles)])
 
 
+def source_files(name: str, data: Path | None, count: int) -> list[bytes]:
+    """The files of a data set."""
+    if name != IMAGENET:
+        encode = PNG_6.encode if name == PNG else partial(imagecodecs.jpeg8_encode, level=90)
+        return [bytes(encode(image)) for image in source_images(name, data, count)]
+    found = [path.read_bytes() for path in sorted(data.glob("jpeg/*"))] if data is not None else []
+    found = [file for file in found if codec.encode_jpeg(file)[0] is not None][:count]
+    return found[: len(found) // BATCH * BATCH]
+
+
 def make_set(name: str, data: Path | None, count: int, folder: Path) -> list[Picture]:
     """Writes a data set in every format."""
     made: list[Picture] = []
-    sources = source_images(name, data, count)
-    for i, image in enumerate(track(sources, f"encode {name}", total=count)):
-        if name == PNG:
-            encoded = PNG_6.encode(image)
-        else:
-            encoded = bytes(imagecodecs.jpeg8_encode(image, level=90))
-            image = imagecodecs.jpeg8_decode(encoded)
+    for i, encoded in enumerate(track(source_files(name, data, count), f"encode {name}")):
         files = {SOURCE: encoded}
+        if name == PNG:
+            image = imagecodecs.png_decode(encoded)
+        else:
+            image = imagecodecs.jpeg8_decode(encoded)
+            files["jpeg"] = encode_jpeg(encoded)[0]
         files.update({mode: l3_encoder(mode, 0)(image) for mode in l3dali.CODINGS})
         paths = {}
         for stored_as, content in files.items():
-            suffix = name if stored_as == SOURCE else "l3"
+            suffix = ("png" if name == PNG else "jpeg") if stored_as == SOURCE else "l3"
             paths[stored_as] = folder / name / stored_as / f"{i:04}.{suffix}"
             paths[stored_as].parent.mkdir(parents=True, exist_ok=True)
             paths[stored_as].write_bytes(content)
         made.append(
             Picture(
-                f"{i:04}.{name}",
+                paths[SOURCE].name,
                 group_of(encoded, read_header(encoded)),
                 image.shape[0] * image.shape[1],
                 paths,
@@ -384,7 +396,7 @@ def calibrated(model: Model, seconds: float) -> Model:
     host = model.profile.host
     disk = TokenBucket()
     reached: list[float] = []
-    for name in FORMATS:
+    for name in model.pictures[0].sizes:
         assignment = (name,) * len(model.pictures)
         size, cpu_seconds = model.cost(assignment)
         cpu_seconds /= host.cores
@@ -432,7 +444,7 @@ def measure_regime(
     regime: Regime, model: Model, plan: Assignment, rounds: int, seconds: float
 ) -> list[Row]:
     """Lets single formats and the plan take turns."""
-    chosen = {name: (name,) * len(plan) for name in FORMATS} | {"plan": plan}
+    chosen = {name: (name,) * len(plan) for name in model.pictures[0].sizes} | {"plan": plan}
     disk = TokenBucket()
     disk.hold(regime.disk * 1e6)
     measured: dict[Assignment, list[float]] = {each: [] for each in chosen.values()}
@@ -451,8 +463,9 @@ def summarize(
     """What a regime says."""
     by_name = {row.name: row for row in rows}
     source, planned = by_name[SOURCE], by_name["plan"]
-    best = max((by_name[name] for name in FORMATS), key=lambda row: row.rate)
-    says = max((by_name[name] for name in FORMATS), key=lambda row: row.predicted)
+    singles = [row for row in rows if row.name != "plan"]
+    best = max(singles, key=lambda row: row.rate)
+    says = max(singles, key=lambda row: row.predicted)
     return {
         **asdict(regime),
         "held_by": "token bucket in the readers, files in the page cache",
@@ -476,6 +489,7 @@ def summarize(
 
 COLUMNS = {
     "source": "{source:.0f}",
+    "jpeg": "{jpeg:.0f}",
     "best single": "{best_single} {best:.0f}",
     "plan": "{plan:.0f}",
     "shares": "{shown_shares}",
@@ -494,7 +508,7 @@ def page(regimes: dict[str, Any]) -> str:
         title = Regime(r["set"], r["disk"], r["cores"]).title
         shares = ", ".join(f"{share:.0%} {name}" for name, share in r["shares"].items())
         best = {"best": r["rates"][r["best_single"]], "shown_shares": shares}
-        shown[title] = {**r, **r["rates"], **best}
+        shown[title] = {"jpeg": None, **r, **r["rates"], **best}
         origins.append(
             [
                 title,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,30 @@ def test_sources_that_are_lossy_are_not_refused(tmp_path: Path) -> None:
     path = save(make_plan(source, {"packed": 1.0}, "jpeg 3"), tmp_path / "plan.json")
     assert convert(source, dest, "--plan", path) == 0
     assert files_below(dest) == {"a.l3"}
+
+
+def test_jpeg_files_come_back_and_others_get_other_formats(tmp_path: Path) -> None:
+    source, dest = make_folder(tmp_path / "s", 2), tmp_path / "d"
+    (source / "a.jpg").write_bytes(imagecodecs.jpeg8_encode(image(1), level=90))
+    refused = imagecodecs.jpeg8_encode(np.zeros((40, 40, 3), np.uint8), optimize=True)
+    (source / "b.jpg").write_bytes(refused)
+    plan = make_plan(source, {"jpeg": 1.0}, "jpeg 3")
+    groups = {"jpeg 3 refused": {"packed": 1.0}, "png rgb 8": {"rans": 1.0}}
+    for group, shares in groups.items():
+        plan.groups.update(make_plan(source, shares, group).groups)
+    plan = replace(plan, candidates=["jpeg", "packed", "rans"])
+    assert convert(source, dest, "--plan", save(plan, tmp_path / "plan.json")) == 0
+    rows = rows_of(dest)
+    assert [rows[name].stored for name in ("a.jpg", "b.jpg", "a/00.png")] == [
+        {"jpeg": 1},
+        {"packed": 1},
+        {"rans": 1},
+    ]
+    assert l3dali.restore_jpeg((dest / "a.l3").read_bytes()) == (source / "a.jpg").read_bytes()
+    # A profile without such files: they stay.
+    path = save(make_plan(source, {"jpeg": 1.0}, "jpeg 3"), tmp_path / "seen.json")
+    assert convert(source, tmp_path / "e", "--plan", path) == 0
+    assert (tmp_path / "e" / "b.jpg").read_bytes() == refused
 
 
 @pytest.mark.dali

@@ -185,6 +185,15 @@ def test_the_command_plans_for_a_host_that_ships(
     assert "its GPUs may decode 30% slower or faster than predicted" in said
 
 
+def test_cores_decode_what_a_host_has_no_gpu_rate_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = {"source": (100e3, 2e-3), "jpeg": (86e3, 1e-3)}
+    assert run(make_profile(table), tmp_path, "--host", "dgx-a100", "--formats", "jpeg") == 0
+    assert read_plan(tmp_path / "plan.json").predicted.shares.keys() == {"jpeg@cpu"}
+    assert "it has no GPU rate for jpeg, which its cores decode" in capsys.readouterr().out
+
+
 def test_options_change_the_host(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(make_profile(), tmp_path, "--host", "cpu-node", "--network", "unlimited") == 0
     assert read_plan(tmp_path / "plan.json").predicted.binding.keys() == {"cores"}

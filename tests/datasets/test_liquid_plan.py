@@ -383,6 +383,17 @@ def test_the_command_says_do_not_mix(
     assert "do not mix: rans alone gives 380.0 images/s" in text
 
 
+def test_the_command_says_what_jpeg_saves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = {"source": (100e3, 2e-3), "jpeg": (86e3, 1e-3), "packed": (260e3, 4e-4)}
+    (tmp_path / "p.json").write_text(make_profile(table, disk=100e6).to_json())
+    assert run(tmp_path / "p.json", "-o", tmp_path / "plan.json") == 0
+    text = capsys.readouterr().out
+    assert "switching from the originals (1,000 images/s) to jpeg alone (1,163): 1.16 times" in text
+    assert "jpeg in place of JPEG files: 0.86 of their bytes, 0.50 of the CPU time" in text
+
+
 def test_the_plan_replaces_no_input(profile_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = profile_file.read_bytes()
     assert run(profile_file, "-o", profile_file, "--overwrite") == 2

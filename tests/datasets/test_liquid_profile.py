@@ -6,6 +6,7 @@ import io
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from l3dali.datasets.liquid import measure
 from l3dali.datasets.liquid.fit import fit_linear
 from l3dali.datasets.liquid.host import measure_reading
 from l3dali.datasets.liquid.measure import measure_profile
+from l3dali.datasets.liquid.model import parts_of
 from l3dali.datasets.liquid.profile import (
     Fits,
     Host,
@@ -110,7 +112,7 @@ def test_profile_of_a_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -
         pixels = imagecodecs.imread(str(folder / each.name))
         assert each.source_bytes == each.sizes["source"] == len(data)
         assert (each.pixels, each.raw_bytes) == (pixels.shape[0] * pixels.shape[1], pixels.nbytes)
-        assert set(each.sizes) == {"source", *codec.CODINGS}
+        assert set(each.sizes) == {"source", *codec.CODINGS, *["jpeg"] * (each.name == "one.jpg")}
         assert each.sizes["packed"] == len(codec.encode(pixels, coding="packed"))
         assert each.cpu_seconds.keys() <= {f"{name}@cpu" for name in each.sizes}
         assert all(value > 0 for value in each.cpu_seconds.values())
@@ -306,6 +308,33 @@ def test_output(
     capfd.readouterr()
     assert main(["profile", str(folder), *FAST, "-o", "-"]) == 0
     assert parse_profile(capfd.readouterr().out).images == 10
+
+
+def test_jpeg_files_that_l3_refuses_are_a_group_of_their_own(folder: Path) -> None:
+    PIL.Image.new("RGB", (40, 40)).save(folder / "flat.jpg", optimize=True)
+    measured = measure_profile([str(folder)], seconds=60, quiet=True)
+    assert "jpeg" in measured.groups["jpeg 3"].sizes
+    assert measured.groups["jpeg 3 refused"].sizes.keys() == {"source", *codec.CODINGS}
+    assert "1 image: not supported by coding jpeg: it would not become smaller" in measured.notes
+
+
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:0"])
+def test_crops_need_the_tiles_that_the_library_names(subsampling: str) -> None:
+    """Two rows of tiles, at every position of a crop."""
+    noise = np.random.default_rng(1).normal(128, 20, (216, 256, 3)).clip(0, 255).astype(np.uint8)
+    jpeg = io.BytesIO()
+    PIL.Image.fromarray(noise).save(jpeg, "JPEG", subsampling=subsampling)
+    file, _ = codec.encode_jpeg(jpeg.getvalue(), tile=(128, 128))
+    assert file is not None
+
+    def needed(top: int, rows: int) -> tuple[tuple[int, int], ...]:
+        return tuple(codec.plan_decode([file], [(top, 0, rows, 256)], None).ranges(0)[0])
+
+    rows_of = {needed(0, 1): 128, needed(215, 1): 88, needed(0, 216): 216}
+    expected = np.mean([rows_of[needed(top, 90)] for top in range(127)]) / 216
+    tiles = {"crop": [216, 256], "jpeg": measure._tile_of(file)}
+    parts = parts_of([replace(sample(), tiles=tiles)], (90, 256))
+    assert parts["jpeg"] == pytest.approx(expected)
 
 
 # The sample.

@@ -72,7 +72,7 @@ def add_command(commands: Commands) -> None:
     parser.add_argument(
         "--formats",
         metavar="LIST",
-        help="formats to choose from: source, rans, packed, stored; default: all",
+        help="formats to choose from: source, jpeg, rans, packed, stored; default: all",
     )
     parser.add_argument(
         "--min-gain",
@@ -144,6 +144,11 @@ def run(arguments: argparse.Namespace) -> int:
     if described is not None:
         what = f"{printable(described.name)}: nothing was measured there"
         if profile.host.gpu is not None:
+            of_cores = [
+                name for name in plan.candidates if _is_l3(name) and name not in described.decode
+            ]
+            if of_cores:
+                what += f"; it has no GPU rate for {' and '.join(of_cores)}, which its cores decode"
             error = f"{described.decode_error:.0%}"
             what += f"; its GPUs may decode {error} slower or faster than predicted"
         print(what, file=file)
@@ -269,6 +274,11 @@ def _gains(plan: Plan) -> list[str]:
         lines.append(
             f"switching from the originals ({_rate(source)} images/s) to {single} alone "
             f"({_rate(rate)}): {rate / source:.2f} times"
+        )
+    if jpeg := predicted.jpeg:
+        lines.append(
+            f"jpeg in place of JPEG files: {jpeg['stored_bytes']:.2f} of their bytes, "
+            f"{jpeg['cpu_seconds']:.2f} of the CPU time to decode them"
         )
     if len(plan.formats) > 1:
         gain = predicted.rate / rate

@@ -63,8 +63,10 @@ _REFUSED = {
 _LOSSLESS_KEY, _LOSSY_KEY = "source_suffix", LOSSY_SUFFIX_KEY
 
 
-def choose_format(blob: Blob, options: Options) -> str:
+def choose_format(blob: Blob, options: Options, *, is_refused: bool = False) -> str:
     """How to store an image: a coding of the encoder, `png`, or the plan's choice.
+
+    `is_refused`: coding "jpeg" does not support it.
 
     Raises:
         ImageError: the plan needs a header, and that is damaged.
@@ -77,7 +79,8 @@ def choose_format(blob: Blob, options: Options) -> str:
         changes = options.labels_of(*blob.names) or options.orient or options.max_side is not None
         return coding_of(blob.data, options.coding, keeps_pixels=not changes)
     header = read_header(blob.data, volumes=options.volumes)
-    group = group_of(blob.data, header, labels=bool(options.labels_of(*blob.names)))
+    labels = bool(options.labels_of(*blob.names))
+    group = group_of(blob.data, header, labels=labels, is_refused=is_refused)
     area = header.width * header.height
     return options.plan.choose(Seen(blob.place, group, len(blob.data), area))
 
@@ -107,7 +110,9 @@ def convert_image(
                 data, pixels, remarks = _keep_jpeg(blob, options, threads)
             except JpegRefusedError as error:
                 stored_as = SOURCE if options.keep_refused else "rans"
-                remarks = (f"{_REFUSED[options.keep_refused]}, since {error.reason}",)
+                if options.plan is not None:
+                    stored_as = choose_format(blob, options, is_refused=True)
+                remarks = (f"{_REFUSED[stored_as == SOURCE]}, since {error.reason}",)
         if stored_as == SOURCE:
             look()  # Damage is found now, or in training.
             return Outcome(name, size, stored_as, remarks=remarks)

@@ -235,18 +235,19 @@ def result_names(name: str, options: Options) -> list[str]:
     return [*names, name] if keeps_some or not is_image else names
 
 
-def group_of(data: bytes, header: Header, *, labels: bool = False) -> str:
+def group_of(data: bytes, header: Header, *, labels: bool = False, is_refused: bool = False) -> str:
     """The group of an image, as `png rgb 8` (bits) or `jpeg 3` (bytes a pixel).
 
     Args:
         data: its bytes, or the first 32 of them.
         header: of the image.
         labels: its samples are numbers of classes.
+        is_refused: coding "jpeg" does not support it.
     """
     name = f"{header.format} {header.raw_bytes // (header.width * header.height)}"
     if data.startswith(PNG_SIGNATURE):
         name = f"png {_PNG_COLOR_TYPES.get(data[25], '?')} {data[24]}"
-    return f"{name} labels" if labels else name
+    return name + " labels" * labels + " refused" * is_refused
 
 
 def has_numbers(group: str) -> bool:

@@ -27,7 +27,6 @@ from l3dali.datasets.liquid.profile import (
     DEFAULT_BATCH,
     DEFAULT_SAMPLES,
     DEFAULT_SECONDS,
-    L3_FORMATS,
     MIXED,
     SOURCE,
     Host,
@@ -41,7 +40,12 @@ from l3dali.datasets.liquid.sample import draw, open_dataset
 from l3dali.datasets.liquid.timing import Decoders, measure_core_seconds
 from l3dali.errors import UsageError
 from l3dali.images.formats import read_header
-from l3dali.images.transcoding import encode_picture
+from l3dali.images.transcoding import (
+    JpegRefusedError,
+    coding_of,
+    encode_jpeg,
+    encode_picture,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -215,6 +219,27 @@ class _Kept:
     seconds: dict[str, float]
 
 
+def _tile_of(file: bytes) -> list[int]:
+    """Height and width of a file's tiles, and of what a window needs at each side of it."""
+
+    def needed(place: list[int]) -> int:
+        window = (place[0], place[1], 1, 1)
+        return sum(
+            end - begin for begin, end in codec.plan_decode([file], [window], None).ranges(0)[0]
+        )
+
+    info = codec.info(file)
+    tile, halo = [info.tile_height, info.tile_width], [0, 0]
+    for axis, size in enumerate((info.height, info.width)):
+        place = [0, 0]
+        while tile[axis] < size and halo[axis] < tile[axis]:
+            place[axis] = tile[axis] - 1 - halo[axis]
+            if needed(place) == needed([0, 0]):
+                break
+            halo[axis] += 1
+    return tile + halo
+
+
 class _Meter:
     """Encodes images to each candidate and measures the decoders."""
 
@@ -261,9 +286,16 @@ class _Meter:
                 "a palette becomes colours; --labels keeps the numbers of its entries"
             ] += 1
         files = {SOURCE: data}
+        is_refused = False
+        if coding_of(data, "jpeg", keeps_pixels=not labels) == "jpeg":
+            try:
+                files["jpeg"] = encode_jpeg(data)[0]
+            except JpegRefusedError as error:
+                is_refused = True
+                self._remarks[f"not supported by coding jpeg: {error.reason}"] += 1
         for coding in codec.CODINGS:
             files[coding] = encode_picture(picture, labels=labels, coding=coding)
-        group = group_of(data, read_header(data), labels=labels)
+        group = group_of(data, read_header(data), labels=labels, is_refused=is_refused)
         seconds: dict[str, float] = {}  # of decoding alone, by format
         for name, file in files.items():
             taken = None
@@ -280,15 +312,16 @@ class _Meter:
             for name, taken in seconds.items()
         }
         gpu_seconds: dict[str, float] = {}
-        for name in L3_FORMATS if self._gpu is not None else ():
+        encoded = {name: file for name, file in files.items() if name != SOURCE}
+        for name, file in encoded.items() if self._gpu is not None else ():
             assert self._gpu is not None
             try:
-                times = self._gpu.measure(files[name], pixels.nbytes)
+                times = self._gpu.measure(file, pixels.nbytes)
             except (MemoryError, RuntimeError, ValueError) as error:
                 reason = str(error) or type(error).__name__
                 self._remarks[f"{name} of {group} on the GPU: {reason}"] += 1
                 continue
-            reading = self._read_seconds(len(files[name]), 0)
+            reading = self._read_seconds(len(file), 0)
             cpu_seconds[cost_key(name, MIXED)] = times.mixed_cpu_seconds + reading
             cpu_seconds[cost_key(name, CACHE)] = times.cached_cpu_seconds
             gpu_seconds[cost_key(name, MIXED)] = times.gpu_seconds
@@ -307,11 +340,7 @@ class _Meter:
             cpu_seconds=cpu_seconds,
             gpu_seconds=gpu_seconds,
             tiles={CROP: list(pixels.shape[:2])}
-            | {
-                name: [info.tile_height, info.tile_width]
-                for name in L3_FORMATS
-                for info in [codec.info(files[name])]
-            },
+            | {name: _tile_of(file) for name, file in encoded.items()},
         )
 
     def notes(self) -> list[str]:

@@ -27,6 +27,7 @@ from l3dali.datasets.liquid.model import (
     solve,
 )
 from l3dali.datasets.liquid.profile import (
+    CPU,
     DEFAULT_MIN_GAIN,
     FORMATS,
     Fits,
@@ -75,6 +76,9 @@ class Predicted:
     stored_bytes: float  # of the data set as planned
     source_bytes: float  # of the originals
     turn_seconds: float = 0.0  # as in `Solution`
+    jpeg: dict[str, float] = field(
+        default_factory=dict
+    )  # amounts of jpeg over JPEG files', on CPUs
 
     @property
     def best_single(self) -> str:
@@ -295,7 +299,23 @@ def _predict(
         stored_bytes=costs.mean("stored_bytes", solution.shares) * costs.images,
         source_bytes=sum(sample.weight * sample.source_bytes for sample in costs.samples),
         turn_seconds=solution.turn_seconds,
+        jpeg=_jpeg_over_source(costs),
     )
+
+
+def _jpeg_over_source(costs: Costs) -> dict[str, float]:
+    """What the images take as jpeg, of what their JPEG files take; empty without such images."""
+    columns = [(name, CPU) for name in ("jpeg", SOURCE)]
+    if not set(columns) <= set(costs.columns):
+        return {}
+    jpeg, source = map(costs.columns.index, columns)
+    weights = costs.weights * costs.is_known[:, jpeg] * costs.is_known[:, source]
+    return {
+        name: float(weights @ amounts[:, jpeg] / (weights @ amounts[:, source]))
+        for name in ("stored_bytes", "cpu_seconds")
+        for amounts in [costs.amounts[name]]
+        if weights @ amounts[:, source]
+    }
 
 
 def _find_ties(plan: Plan, costs: Costs, shares: Array) -> list[Tie]:

@@ -29,7 +29,7 @@ DEFAULT_BATCH = 32
 DEFAULT_MIN_GAIN = 0.03  # of each additional format in a plan
 
 # Formats that an image may be stored in.
-L3_FORMATS = ("rans", "packed", "stored")
+L3_FORMATS = ("jpeg", "rans", "packed", "stored")  # jpeg: of JPEG files that it supports
 FORMATS = (SOURCE, *L3_FORMATS)
 
 # Places where an image may be decoded.
@@ -83,7 +83,8 @@ class Sample:
     sizes: dict[str, int]  # by format, bytes
     cpu_seconds: dict[str, float]  # by `format@place`
     gpu_seconds: dict[str, float] = field(default_factory=dict)  # by `format@place`
-    # height and width of the image under "crop", and of its tiles by format of L3
+    # height and width of the image under "crop"; by format of L3, of its tiles, and then rows and
+    # columns at each side of a window that are decoded with it
     tiles: dict[str, list[int]] = field(default_factory=dict)
 
 

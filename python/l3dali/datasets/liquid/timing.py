@@ -14,6 +14,7 @@ import numpy as np
 
 from l3dali import codec
 from l3dali.datasets.liquid.host import busy_seconds
+from l3dali.datasets.liquid.profile import SOURCE
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _measure(run: Callable[[int], float]) -> float:
 
 def _kind(stored_as: str, pixels: Image) -> tuple[str, int, str]:
     """The operator, and its arguments."""
-    if stored_as in codec.CODINGS:
+    if stored_as != SOURCE:
         return "l3", 0, ""
     return "image", pixels.shape[2] if pixels.ndim == 3 else 1, pixels.dtype.name
 
