@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -183,10 +184,13 @@ def test_a_damaged_file_in_a_batch_is_named(damage: str, tmp_path: Path, device:
         pipeline(define, device, len(paths), prefetch_queue_depth=1).run()
 
 
-@pytest.mark.parametrize("path", INVALID, ids=lambda path: path.stem)
-def test_what_decode_refuses_is_refused(codec: Codec, path: Path) -> None:
-    with pytest.raises(DecodeError):
-        codec.decode(path.read_bytes())
+def test_what_decode_refuses_is_refused(codec: Codec) -> None:
+    decoded = []
+    for path in INVALID:
+        with contextlib.suppress(DecodeError):
+            codec.decode(path.read_bytes())
+            decoded.append(path.name)
+    assert decoded == []
 
 
 def test_a_size_that_the_file_cannot_hold_is_refused(codec: Codec) -> None:
