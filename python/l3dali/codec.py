@@ -48,7 +48,7 @@ __all__ = [
 Coding = Literal["packed", "rans", "stored"]
 CODINGS: tuple[Coding, ...] = ("packed", "rans", "stored")  #: All of them.
 DEFAULT_CODING: Coding = "rans"
-#: Codings of files: "jpeg" keeps the coefficients of JPEG files, and codes others as "rans".
+#: Codings of files: "jpeg", the default, keeps the coefficients of JPEG files; others are "rans".
 FileCoding = Literal["packed", "rans", "stored", "jpeg"]
 FILE_CODINGS: tuple[FileCoding, ...] = (*CODINGS, "jpeg")
 EFFORTS = range(1, 10)

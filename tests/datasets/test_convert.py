@@ -822,12 +822,12 @@ def test_jpeg_would_grow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     noisy = np.random.default_rng(0).integers(0, 255, (64, 64, 3)).astype(np.uint8)
     jpeg = bytes(imagecodecs.jpeg_encode(noisy, level=60))
     source = write_tar(tmp_path / "s" / "a.tar", [(f"{i}.jpg", jpeg) for i in range(120)])
-    assert convert(source, tmp_path / "d") == 2
+    assert convert(source, tmp_path / "d", "--coding", "rans") == 2
     error = capsys.readouterr().err
     assert "The first 100 images" in error
     assert "--grow" in error
     assert files_below(tmp_path / "d") == set()
-    assert convert(source, tmp_path / "d", "--grow") == 0
+    assert convert(source, tmp_path / "d", "--coding", "rans", "--grow") == 0
     assert rows_of(tmp_path / "d")["a.tar"].images == 120
 
 
@@ -836,9 +836,9 @@ def test_growth_is_estimated_for_new_sets_only(tmp_path: Path) -> None:
     noisy = np.random.default_rng(0).integers(0, 255, (64, 64, 3)).astype(np.uint8)
     jpeg = bytes(imagecodecs.jpeg_encode(noisy, level=60))
     source = write_tar(tmp_path / "s" / "a.tar", samples(9)).parent
-    assert convert(source, tmp_path / "d") == 0
+    assert convert(source, tmp_path / "d", "--coding", "rans") == 0
     write_tar(source / "b.tar", [(f"{i}.jpg", jpeg) for i in range(4)])
-    assert convert(source, tmp_path / "d") == 0
+    assert convert(source, tmp_path / "d", "--coding", "rans") == 0
     assert rows_of(tmp_path / "d")["b.tar"].images == 4
 
 
@@ -925,7 +925,6 @@ def test_an_empty_shard(tmp_path: Path) -> None:
     [
         ([("0.png", png()), ("0.cls", b"0"), ("0.png", png(1))], "would both be 0.l3"),
         ([("0.txt", b"1"), ("0.txt", b"2")], "would both be 0.txt"),
-        ([("0.png", png()), ("0.tif", png(1))], "would both be 0.l3"),
         # Of other samples, with the sample's own between them or without a suffix.
         ([("0.png", png()), ("1.cls", b""), ("0.tif", png(1))], "0.png and 0.tif would both be 0"),
         ([("0.png", png()), ("0", png(1))], "0.png and 0 would both be 0.l3"),
@@ -983,7 +982,7 @@ def test_a_link_to_an_image_without_a_suffix(
 
 
 def test_two_sources_of_one_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("a.png", "a.tif"):
+    for name in ("a.png", "a"):
         (tmp_path / "s").mkdir(exist_ok=True)
         (tmp_path / "s" / name).write_bytes(png())
     assert convert(tmp_path / "s", tmp_path / "d") == 2
@@ -1229,6 +1228,6 @@ def test_one_of_many_that_is_missing_moves_no_results(tmp_path: Path, suffix: st
 def test_a_refused_run_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "a.png").write_bytes(png())
-    (tmp_path / "s" / "a.bmp").write_bytes(png())
+    (tmp_path / "s" / "a").write_bytes(png())
     assert convert(tmp_path / "s", tmp_path / "new") == 2
     assert not (tmp_path / "new").exists()

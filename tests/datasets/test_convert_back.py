@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from convert_tools import convert, files_below, image, png, read_tar, rows_of, write_tar
+from convert_tools import Members, convert, files_below, image, png, read_tar, rows_of, write_tar
 
 import l3dali
 from l3dali.cli import main
-from l3dali.images.formats import lossy_format, write_picture
+from l3dali.images.formats import write_picture
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
 
@@ -54,10 +55,10 @@ LOSSLESS = {
     "rgb.ppm": by_pillow(image(7), "PPM"),
     "rgb.jxl": bytes(imagecodecs.jpegxl_encode(image(8), lossless=True)),
     "rgb.jp2": bytes(imagecodecs.jpeg2k_encode(image(9), level=0, reversible=True)),
+    "photo.jpg": by_pillow(image(10), "JPEG", quality=90),
 }
 # What comes back as PNG: it has lost data, or nothing writes its format.
 OTHERS = {
-    "photo.jpg": bytes(imagecodecs.jpeg8_encode(image(10), level=90)),
     "lossy.webp": by_pillow(image(11), "WEBP", quality=80),
     "bits.pbm": b"P4\n8 2\n\x0f\xf0",
 }
@@ -123,13 +124,13 @@ def test_png_sources_have_no_note(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "a.png").write_bytes(png())
     (tmp_path / "s" / "b.bmp").write_bytes(LOSSLESS["rgb.bmp"])
-    (tmp_path / "s" / "c.jpg").write_bytes(OTHERS["photo.jpg"])
+    (tmp_path / "s" / "c.jpg").write_bytes(LOSSLESS["photo.jpg"])
     assert convert(tmp_path / "s", tmp_path / "d", "--grow") == 0
     notes = {name: l3dali.info(tmp_path / "d" / f"{name}.l3").metadata for name in "abc"}
     assert notes == {
         "a": None,
         "b": {"source_suffix": "bmp"},
-        "c": {"lossy_source_suffix": "jpg"},
+        "c": None,
     }
 
 
@@ -150,7 +151,7 @@ def test_members_of_a_shard(tmp_path: Path, to: str) -> None:
             assert (name, data) == (new_name, new)
             continue
         same((name, data), (new_name, new))
-        is_lossless = lossy_format(data) is None and not name.endswith(".pbm")
+        is_lossless = data in LOSSLESS.values()
         wanted = "tif" if to == "tif" else name.rpartition(".")[2] if is_lossless else "png"
         assert new_name == f"{stem(name)}.{wanted}"
 
@@ -202,6 +203,88 @@ def test_what_a_format_would_change_comes_back_as_png(
     assert capsys.readouterr().err.rstrip().endswith("cannot hold them: 1")
     result = read_picture((tmp_path / "d" / "a.png").read_bytes())
     assert np.array_equal(result.pixels, opaque)
+
+
+# Images of one sample.
+
+PAIRS = [
+    (f"{i:04}.{suffix}", data)
+    for i in range(3)
+    for suffix, data in (
+        ("cls", b"%d" % i),
+        ("jpg", by_pillow(image(i), "JPEG", quality=90)),
+        ("png", png(i, 1)),
+    )
+]
+IN_L3 = [f"{i:04}.{suffix}" for i in range(3) for suffix in ("cls", "jpg.l3", "png.l3")]
+
+
+def write_pairs(path: Path, members: Members = PAIRS) -> Path:
+    if path.suffix == ".tar":
+        return write_tar(path, members)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, data in members:
+                archive.writestr(name, data)
+        return path
+    path.mkdir()
+    for name, data in members:
+        (path / name).write_bytes(data)
+    return path
+
+
+def read_pairs(path: Path) -> Members:
+    if path.suffix == ".tar":
+        return [row[:2] for row in read_tar(path)]
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            return [(name, archive.read(name)) for name in archive.namelist()]
+    return [(name, (path / name).read_bytes()) for name in sorted(files_below(path))]
+
+
+@pytest.mark.parametrize("kind", ["tar", "zip", "folder"])
+def test_photograph_and_mask_of_one_sample(tmp_path: Path, kind: str) -> None:
+    name = "" if kind == "folder" else f"a.{kind}"
+    source = write_pairs(tmp_path / "s" / name)
+    assert convert(source, tmp_path / "d", "--labels", ".png") == 0
+    result = tmp_path / "d" / name
+    assert [each for each, _ in read_pairs(result)] == IN_L3
+    labels = [l3dali.info(data).labels for each, data in read_pairs(result) if "cls" not in each]
+    assert labels == [False, True] * 3
+    assert convert(result, tmp_path / "b", "--to", "source") == 0
+    back = read_pairs(tmp_path / "b" / name)
+    assert [each for each, _ in back] == [each for each, _ in PAIRS]
+    assert [data for each, data in back if each.endswith("jpg")] == [
+        data for each, data in PAIRS if each.endswith("jpg")
+    ]
+    assert main(["verify", str(tmp_path / "d"), "--source", str(tmp_path / "s")]) == 0
+
+
+def test_suffixes_that_come_twice(tmp_path: Path) -> None:
+    source = write_pairs(tmp_path / "s", [("a.jpg.jpg", PAIRS[1][1]), ("a.png", png())])
+    assert convert(source, tmp_path / "d") == 0
+    assert files_below(tmp_path / "d") == {"a.jpg.jpg.l3", "a.l3"}
+    assert convert(tmp_path / "d", tmp_path / "b", "--to", "source") == 0
+    assert files_below(tmp_path / "b") == {"a.jpg.jpg", "a.png"}
+
+
+def test_one_of_two_is_damaged(tmp_path: Path) -> None:
+    """Names are those of whole samples, so that readers find what they ask for, or nothing."""
+    members = [*PAIRS[:5], ("0001.png", png()[:50]), *PAIRS[6:]]
+    source = write_tar(tmp_path / "s" / "a.tar", members)
+    for choice, names in (
+        ("keep", [*IN_L3[:5], "0001.png", *IN_L3[6:]]),
+        ("drop", [*IN_L3[:3], *IN_L3[6:]]),
+    ):
+        assert convert(source, tmp_path / choice, "--on-error", choice) == 2
+        assert [name for name, _ in read_pairs(tmp_path / choice / "a.tar")] == names
+
+
+def test_decode_of_a_name_that_keeps_its_suffix(tmp_path: Path) -> None:
+    (tmp_path / "0.jpg.l3").write_bytes(l3dali.transcode(PAIRS[1][1]))
+    assert main(["decode", str(tmp_path / "0.jpg.l3")]) == 0
+    assert (tmp_path / "0.jpg").read_bytes() == PAIRS[1][1]
 
 
 @pytest.mark.parametrize("note", ["../../x", "l3", "png/../y", "exe", 5, ["png"], {}, "", "tif\0"])

@@ -7,6 +7,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import imagecodecs
 import numpy as np
 import pytest
 from convert_tools import convert, image, png, samples, write_tar
@@ -42,6 +43,31 @@ def test_webdataset(tmp_path: Path, stem: str, has_index: bool) -> None:
     for i in range(COUNT):
         assert np.array_equal(images[i], image(i))
         assert labels[i] == b"%d" % i
+
+
+def test_photograph_and_mask_of_one_sample(tmp_path: Path) -> None:
+    jpegs = [bytes(imagecodecs.jpeg8_encode(image(i), level=90)) for i in range(COUNT)]
+    members = [
+        member
+        for i in range(COUNT)
+        for member in ((f"{i}.jpg", jpegs[i]), (f"{i}.png", png(i, channels=1)))
+    ]
+    source = write_tar(tmp_path / "s" / "a.tar", members)
+    assert convert(source, tmp_path / "d", "--labels", ".png") == 0
+    paths = {
+        "paths": [str(tmp_path / "d" / "a.tar")],
+        "index_paths": [str(tmp_path / "d" / "a.idx")],
+    }
+
+    def define() -> Any:
+        images, masks = fn.readers.webdataset(**paths, ext=["jpg.l3", "png.l3"])
+        return fn.l3.decode(images, device="cpu"), fn.l3.decode(masks, device="cpu")
+
+    for number, (photo, mask) in enumerate(
+        zip(*map(unpack, pipeline(define, "cpu", COUNT).run()), strict=True)
+    ):
+        assert np.array_equal(photo, imagecodecs.jpeg8_decode(jpegs[number]))
+        assert np.array_equal(mask[..., 0], image(number, channels=1))
 
 
 def test_names_with_blanks_have_no_index(tmp_path: Path) -> None:

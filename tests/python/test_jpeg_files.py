@@ -33,7 +33,7 @@ def pixels(data: bytes) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"subsampling": 0}], ids=str)
 def test_transcode_restores_the_file(mode: str, options: dict[str, Any]) -> None:
     data = jpeg(mode=mode, **options)
-    encoded = l3dali.transcode(data, coding="jpeg")
+    encoded = l3dali.transcode(data)
     assert len(encoded) < len(data)
     assert l3dali.restore_jpeg(encoded) == data
     assert np.array_equal(l3dali.decode(encoded), pixels(data))
@@ -61,7 +61,7 @@ def test_other_images_and_changed_pixels_are_rans() -> None:
     png = io.BytesIO()
     Image.fromarray(pixels(jpeg())).save(png, "PNG")
     for data, side in ((png.getvalue(), None), (jpeg(), 100)):
-        encoded = l3dali.transcode(data, coding="jpeg", max_side=side)
+        encoded = l3dali.transcode(data, max_side=side)
         assert not l3dali.info(encoded).restores_jpeg
         with pytest.raises(ValueError, match="holds pixels alone"):
             l3dali.restore_jpeg(encoded)
@@ -71,6 +71,17 @@ def test_refused_files_say_why() -> None:
     data = jpeg().replace(b"\xff\xc0\x00\x11\x08", b"\xff\xc9\x00\x11\x08", 1)
     with pytest.raises(l3dali.ImageError, match="jpeg: it is arithmetic-coded; coding rans"):
         l3dali.transcode(data, coding="jpeg")
+
+
+def of_unsupported_sampling() -> bytes:
+    data = jpeg(9, side=120, subsampling="4:2:0")
+    frame = data.index(b"\xff\xc0")
+    return data[: frame + 11] + b"\x41" + data[frame + 12 :]  # 4:1:1
+
+
+def test_the_default_stores_pixels_of_refused_files() -> None:
+    data = of_unsupported_sampling()
+    assert np.array_equal(l3dali.decode(l3dali.transcode(data)), pixels(data))
 
 
 def test_damaged_restore_data_is_an_error() -> None:
@@ -83,9 +94,7 @@ def test_damaged_restore_data_is_an_error() -> None:
 def test_commands_keep_file_and_suffix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "a.JPEG"
     source.write_bytes(jpeg())
-    assert (
-        main(["encode", str(source), "-q", "--coding", "jpeg", "-o", str(tmp_path / "a.l3")]) == 0
-    )
+    assert main(["encode", str(source), "-q", "-o", str(tmp_path / "a.l3")]) == 0
     assert main(["info", str(tmp_path / "a.l3")]) == 0
     assert "comes back byte for byte" in capsys.readouterr().out
     (tmp_path / "out").mkdir()
@@ -104,7 +113,7 @@ def test_convert_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     Image.fromarray(pixels(jpeg())).save(source / "5.png")
     (source / "6.jpg").write_bytes(jpeg(6, side=100)[:-2])  # truncated
     l3, back = tmp_path / "l3", tmp_path / "back"
-    run = ["convert", str(source), str(l3), "--coding", "jpeg", "--on-error", "keep"]
+    run = ["convert", str(source), str(l3), "--on-error", "keep"]
     main(run)
     capsys.readouterr()
     names = {path.name for path in l3.iterdir()}
@@ -120,11 +129,7 @@ def test_convert_and_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_refused_files_become_pixels_while_the_set_shrinks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # 4:1:1, which the coding does not support.
-    odd = jpeg(9, side=120, subsampling="4:2:0")
-    frame = odd.index(b"\xff\xc0")
-    odd = odd[: frame + 11] + b"\x41" + odd[frame + 12 :]
-    pixels(odd)
+    odd = of_unsupported_sampling()
     for share, expected in ((6, "pixels"), (0, "kept")):
         source = tmp_path / f"source{share}"
         source.mkdir()
@@ -132,12 +137,12 @@ def test_refused_files_become_pixels_while_the_set_shrinks(
             (source / f"{i}.jpg").write_bytes(jpeg(i, side=600))
         (source / "odd.jpg").write_bytes(odd)
         target = tmp_path / f"l3{share}"
-        assert main(["convert", str(source), str(target), "--coding", "jpeg"]) == 0
+        assert main(["convert", str(source), str(target)]) == 0
         text = capsys.readouterr()
         assert f"{expected}" in text.out + text.err
         assert "since its sampling" in text.out + text.err
         assert (target / ("odd.l3" if share else "odd.jpg")).exists()
-        assert main(["convert", str(source), str(target), "--coding", "jpeg"]) == 0
+        assert main(["convert", str(source), str(target)]) == 0
         assert "nothing to do" in capsys.readouterr().out
 
 
@@ -184,8 +189,8 @@ def test_sets_of_1_0_0_are_not_converted_again(
     source.mkdir()
     (source / "0.jpg").write_bytes(jpeg())
     Image.fromarray(pixels(jpeg())).save(source / "1.png")
-    run = ["convert", str(source), str(target), "--grow"]
-    assert main(run) == 0
+    run = ["convert", str(source), str(target)]
+    assert main([*run, "--coding", "rans", "--grow"]) == 0
     manifest = next(path for path in target.iterdir() if path.suffix != ".l3")
     rows = [json.loads(line) for line in manifest.read_text().splitlines()]
     for row in rows:  # As 1.0.0 wrote it.
@@ -198,3 +203,8 @@ def test_sets_of_1_0_0_are_not_converted_again(
     assert main(run) == 0
     assert "nothing to do" in capsys.readouterr().out
     assert before == {path.name: path.stat().st_mtime_ns for path in target.glob("*.l3")}
+    assert main([*run, "--coding", "jpeg"]) == 0
+    assert "coding was rans, is jpeg" in capsys.readouterr().err
+    assert l3dali.info(target / "0.l3").restores_jpeg
+    assert main(run) == 0
+    assert "nothing to do" in capsys.readouterr().out

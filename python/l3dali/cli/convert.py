@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l3dali import codec
 from l3dali.cli.inputs import NOT_L3_FILES
 from l3dali.cli.loop import interrupt_once, run_jobs
 from l3dali.cli.parser import (
@@ -176,7 +175,7 @@ def _run(arguments: argparse.Namespace) -> int:
         plan = read_plan(arguments.plan)
     options = Options(
         to=arguments.to,
-        coding=arguments.coding or codec.DEFAULT_CODING,
+        coding=arguments.coding,
         effort=arguments.effort,
         labels=tuple(arguments.labels or (plan.labels if plan is not None else ())),
         on_error=arguments.on_error,
@@ -192,25 +191,15 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         sources = _find_sources(arguments)
         with Manifest(target, read_only=True) as manifest:
-            work = find_work(sources, arguments.dest, options, manifest, 1)
-            _check_names(work, options)
+            _, work, growth = _find_work(sources, arguments, options, manifest, 1)
             _print_gone(work.gone, "would be removed" if arguments.remove_gone else "")
-            return _preview(work, _growth(work, options, arguments))
+            return _preview(work, growth)
     with Manifest(target) as manifest:  # It is locked before files are listed.
         interrupt_once()
         sources = _find_sources(arguments)
         with _open_engine(arguments) as (engine, workers):
             interrupt_once()  # again, as Ray sets handlers of its own
-            work = find_work(sources, arguments.dest, options, manifest, workers)
-            _check_names(work, options)
-            growth = _growth(work, options, arguments)
-            if options.coding == "jpeg" and work.jobs and not work.kept:
-                # JPEG files that it does not support stay if an earlier run kept them, or if the
-                # set would grow.
-                keeping = replace(options, keep_refused=True)
-                other = find_work(sources, arguments.dest, keeping, manifest, workers)
-                if growth or other.kept:
-                    options, work, growth = keeping, other, ""
+            options, work, growth = _find_work(sources, arguments, options, manifest, workers)
             if growth:
                 raise UsageError(growth)
             say(work.changed_options(options))
@@ -287,12 +276,32 @@ def _open_engine(arguments: argparse.Namespace) -> Iterator[tuple[Engine, int]]:
         disconnect()
 
 
-def _growth(work: Work, options: Options, arguments: argparse.Namespace) -> str:
-    """Why a new run would stop: lossy sources would grow."""
+def _find_work(
+    sources: Sources,
+    arguments: argparse.Namespace,
+    options: Options,
+    manifest: Manifest,
+    workers: int,
+) -> tuple[Options, Work, str]:
+    """The options and the work of a run, and why it would stop: lossy sources would grow."""
+
+    def growth_of(work: Work) -> str:
+        return "" if arguments.grow else tell_growth(work.jobs, arguments.jobs or local_cores())
+
+    work = find_work(sources, arguments.dest, options, manifest, workers)
+    _check_names(work, options)
     is_new = work.jobs and not work.kept  # Growth was checked before an earlier run began.
-    if not is_new or options.to != "l3" or options.plan is not None or arguments.grow:
-        return ""
-    return tell_growth(work.jobs, arguments.jobs or local_cores())
+    if not is_new or options.to != "l3" or options.plan is not None:
+        return options, work, ""
+    growth = growth_of(work)
+    if options.coding in (None, "jpeg"):
+        # JPEG files that jpeg does not support stay if an earlier run kept them, or if the set
+        # would grow.
+        keeping = replace(options, keep_refused=True)
+        other = find_work(sources, arguments.dest, keeping, manifest, workers)
+        if growth or other.kept:
+            return keeping, other, growth and growth_of(other)
+    return options, work, growth
 
 
 def _print_gone(gone: Sequence[Row], what: str = "") -> None:

@@ -48,7 +48,7 @@ def add_command(commands: Commands) -> None:
         choices=formats,
         metavar="FORMAT",
         help=f"output format: {', '.join(formats)}; default: from the suffix of OUT, else the "
-        "original JPEG file where --coding jpeg kept it, nii.gz or tif for volumes, else png",
+        "original JPEG file, nii.gz or tif for volumes, else png",
     )
     add_channels_option(command)
     add_max_pixels_option(command)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from l3dali import codec
 from l3dali.cli.parser import (
     add_coding_options,
     add_image_options,
@@ -36,7 +35,7 @@ def add_command(commands: Commands) -> None:
         """,
     )
     add_output_options(command)
-    add_coding_options(command, codec.DEFAULT_CODING)
+    add_coding_options(command)
     command.add_argument("--verify", action="store_true", help="decode and compare before writing")
     command.add_argument(
         "--labels",

@@ -81,8 +81,10 @@ def find_targets(
 
 
 def with_suffix(path: Path, suffix: str) -> Path:
-    """The path with another suffix, also in place of .nii.gz."""
-    return path.with_name(path.name[: len(path.name) - len(suffix_of(path))] + suffix)
+    """The path with another suffix, also in place of .nii.gz; `0.jpg.l3` becomes `0.jpg`."""
+    own = suffix_of(path)
+    stem = path.name[: len(path.name) - len(own)]
+    return path.with_name(stem if own == ".l3" and stem.endswith(suffix) else stem + suffix)
 
 
 def without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:

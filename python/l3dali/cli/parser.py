@@ -116,15 +116,13 @@ def add_sources(parser: Parser, metavar: str) -> None:
     parser.add_argument("sources", nargs="+", type=name_argument, metavar=metavar, help=what)
 
 
-def add_coding_options(parser: Parser, default: str | None = None) -> None:
+def add_coding_options(parser: Parser) -> None:
     """Adds the options of commands that write L3 files."""
     parser.add_argument(
         "--coding",
         choices=codec.FILE_CODINGS,
-        default=default,
         help="rans (small), packed (fast), stored (raw), or jpeg (JPEG files keep their "
-        "coefficients and come back byte for byte, others as rans); "
-        f"default: {codec.DEFAULT_CODING}",
+        "coefficients and come back byte for byte, others as rans); default: jpeg",
     )
     parser.add_argument(
         "--effort",

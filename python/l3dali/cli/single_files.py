@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,9 +66,9 @@ def make_files(
             reason = reason_of(error).removesuffix(f": {path}")
             failures.append(Failure(path, reason, getattr(error, "strerror", None) or ""))
     jobs = [
-        replace(job, names={file.name: names[file.name] for file in job.files})
+        job
         for folder, some in files.items()
-        for job in batches(some, ".", str(folder), options, arguments.jobs)
+        for job in batches(some, ".", str(folder), options, arguments.jobs, names)
     ]
 
     def add(new: list[Row]) -> None:

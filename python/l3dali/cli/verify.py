@@ -24,7 +24,7 @@ from l3dali.cli.summary import check_summary, conclude
 from l3dali.console import Failure, counted, reason_of, speed
 from l3dali.datasets.convert.containers import FILES, OTHER, kinds_of_sources
 from l3dali.datasets.convert.conversion import compare
-from l3dali.datasets.convert.images import Options, has_image_suffix, renamed
+from l3dali.datasets.convert.images import Options, has_image_suffix, l3_names
 from l3dali.datasets.convert.pool import read_alone
 from l3dali.datasets.convert.sources import Contents, Place, find_sources
 from l3dali.datasets.convert.storage import hash_file, open_folder
@@ -142,10 +142,15 @@ class _Sources:
         wanted: list[str] = []
         others = Counter(PurePosixPath(name).suffix.lower() for name in files)
         self.remarks = [] if places.is_converted else unread_images(others, f"of {url}")
-        for name, kind in kinds_of_sources(self._folder, files).items():
-            is_image = has_image_suffix(name, Options())
-            if is_image and kind == FILES:
-                self._of_result[renamed(name, "l3")] = name
+        kinds = kinds_of_sources(self._folder, files)
+        images = {
+            n for n, kind in kinds.items() if kind == FILES and has_image_suffix(n, Options())
+        }
+        names = l3_names(images)
+        for name, kind in kinds.items():
+            is_image = name in images
+            if is_image:
+                self._of_result[names[name]] = name
             else:  # maybe a result beside its source
                 self._of_result.setdefault(name, name)
             if places.is_converted or kind != FILES or is_image:

@@ -50,7 +50,7 @@ def transcode(
     dicom_tags: Collection[str] = (),
     volumes: bool = False,
     max_pixels: int | None = codec.DEFAULT_MAX_PIXELS,
-    coding: codec.FileCoding = codec.DEFAULT_CODING,
+    coding: codec.FileCoding | None = None,
     effort: int = codec.DEFAULT_EFFORT,
     threads: int = DEFAULT_THREADS,
     tile: tuple[int, int] | None = None,
@@ -80,23 +80,29 @@ def transcode(
         max_pixels: limit of the image, checked before decoding; None: 2^31.
         coding: as in `encode`; or "jpeg", which keeps the coefficients of JPEG files. Such results
             are smaller than the file, and `restore_jpeg` gives it back. Other images are coded as
-            "rans", and so are JPEG files with `labels`, `orient` or `max_side`.
+            "rans", and so are JPEG files with `labels`, `orient` or `max_side`. None is "jpeg"
+            where that coding supports the file, else "rans".
         effort: as in `encode`.
         threads: as in `encode`.
         tile: as in `encode`.
 
     Raises:
         ImageError: the file is damaged, too large, holds several images, or cannot be kept exactly,
-            or coding "jpeg" does not support this JPEG file.
+            or `coding` is "jpeg", which does not support this JPEG file.
         TypeError, ValueError: an argument is not valid.
     """
     if isinstance(data, (str, os.PathLike)):
         raise TypeError("transcode takes the bytes of a file, not its path")
     content = data if isinstance(data, bytes) else memoryview(data).tobytes()
-    keeps_pixels = not (labels or orient or max_side)
+    limit = checked_max_pixels(max_pixels)
+    keeps_pixels = not (labels or orient or max_side is not None)
     if (kept := coding_of(content, coding, keeps_pixels=keeps_pixels)) == "jpeg":
-        limit = checked_max_pixels(max_pixels)
-        return encode_jpeg(content, max_pixels=limit, threads=threads, tile=tile)[0]
+        try:
+            return encode_jpeg(content, max_pixels=limit, threads=threads, tile=tile)[0]
+        except JpegRefusedError:
+            if coding is not None:
+                raise
+            kept = "rans"
     picture = read_picture(
         content,
         palette=palette,
@@ -106,7 +112,7 @@ def transcode(
         layout=layout,
         dicom_tags=dicom_tags,
         volumes=volumes,
-        max_pixels=checked_max_pixels(max_pixels),
+        max_pixels=limit,
     )
     return encode_picture(
         picture, labels=labels, coding=kept, effort=effort, threads=threads, tile=tile
@@ -145,10 +151,13 @@ def suffix_pairs(suffix: str) -> dict[str, str] | None:
     return None if suffix in ("", ".jpg") else {LOSSY_SUFFIX_KEY: suffix[1:]}
 
 
-def coding_of(data: bytes, coding: codec.FileCoding, *, keeps_pixels: bool) -> codec.FileCoding:
+def coding_of(
+    data: bytes, coding: codec.FileCoding | None, *, keeps_pixels: bool
+) -> codec.FileCoding:
     """The coding of a file's result: "jpeg" is for JPEG files whose pixels do not change."""
-    is_jpeg = coding == "jpeg" and keeps_pixels and format_of(data)[0] == "jpeg"
-    return "rans" if coding == "jpeg" and not is_jpeg else coding
+    if coding not in (None, "jpeg"):
+        return coding
+    return "jpeg" if keeps_pixels and format_of(data)[0] == "jpeg" else "rans"
 
 
 def encode_jpeg(

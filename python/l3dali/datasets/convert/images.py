@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -59,7 +59,7 @@ class Options:
     """How to convert images. Results depend on all but `verify` and the last three."""
 
     to: str = "l3"  # one of `TARGETS`
-    coding: codec.FileCoding = codec.DEFAULT_CODING  # see `l3dali.transcode`
+    coding: codec.FileCoding | None = None  # see `l3dali.transcode`
     effort: int = codec.DEFAULT_EFFORT  # see `l3dali.encode`
     labels: tuple[str, ...] = ()  # ends of names of label maps, or patterns of whole names
     on_error: str = "keep"  # what becomes of an image that cannot be converted: one of `ON_ERROR`
@@ -103,7 +103,7 @@ class Options:
         labels = ",".join(sorted(re.sub(r"[\\,]", r"\\\g<0>", x) for x in self.labels))
         encoding = [f"effort={self.effort}"] if self.to == "l3" else []
         if self.plan is None and encoding:
-            encoding.insert(0, f"coding={self.coding}")
+            encoding.insert(0, f"coding={self.coding or 'jpeg'}")
         return " ".join(
             [
                 f"to={self.to}",
@@ -125,6 +125,12 @@ class Options:
                 ),
             ]
         )
+
+    @cached_property
+    def accepted(self) -> set[str]:
+        """The identities whose results need no conversion. Until 1.0.0 the default was rans."""
+        before = {replace(self, coding="rans").identity} if self.coding is None else set()
+        return {self.identity} | before
 
 
 @dataclass(frozen=True)
@@ -220,17 +226,33 @@ def renamed(name: str, new_suffix: str) -> str:
     """The name of an image's result: with another suffix, or one more."""
     suffix = suffix_of(name)
     is_known = suffix.lower() in READ_SUFFIXES | {".l3"}
-    return f"{name[: -len(suffix)] if is_known else name}.{new_suffix}"
+    stem = name[: -len(suffix)] if is_known else name
+    if suffix == ".l3" and stem.endswith(f".{new_suffix}"):
+        return stem  # `l3_names` kept it.
+    return f"{stem}.{new_suffix}"
 
 
-def result_names(name: str, options: Options) -> list[str]:
+def l3_names(names: Iterable[str]) -> dict[str, str]:
+    """The names of images' results. Images that would get one name keep their suffix.
+
+    So `0.jpg` and `0.png` become `0.jpg.l3` and `0.png.l3`, which `renamed` turns back.
+    """
+    results = {name: renamed(name, "l3") for name in names}
+    counts = Counter(results.values())
+    for name, new in results.items():
+        if counts[new] > 1 or renamed(new, suffix_of(name)[1:]) != name:
+            results[name] = f"{name}.l3"
+    return results
+
+
+def result_names(name: str, options: Options, l3_name: str | None = None) -> list[str]:
     """The names that a file's result may get. A file without a known suffix may be an image."""
     is_image = has_image_suffix(name, options)
     if not is_image and suffix_of(name).lower() in READ_SUFFIXES | {".l3"}:
         return [name]
     is_source = options.to == SOURCE_FORMAT
     suffixes = sorted(_WRITTEN | {"jpg", "jpeg"}) if is_source else [options.to]
-    names = [renamed(name, suffix) for suffix in suffixes]
+    names = [l3_name] if l3_name else [renamed(name, suffix) for suffix in suffixes]
     keeps_some = options.plan is not None or options.keep_refused
     return [*names, name] if keeps_some or not is_image else names
 

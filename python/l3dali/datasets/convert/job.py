@@ -92,7 +92,7 @@ def failed_rows(job: Job, reason: str) -> list[Row]:
 
 def may_be_done(row: Row, options: Options) -> bool:
     """Whether a row counts under these options."""
-    return row.status != FAILED and not row.transient and row.options == options.identity
+    return row.status != FAILED and not row.transient and row.options in options.accepted
 
 
 def confirmed(job: Job, file: Stored, source: Folder, target: Folder) -> Row | None:
@@ -127,7 +127,7 @@ def _is_same(folder: Folder, found: Stored | None, size: int, stamp: str, digest
 
 def _new_row(job: Job, file: Stored, kind: str) -> Row:
     options = job.options
-    coding = options.coding if options.to == "l3" else options.to
+    coding = (options.coding or "jpeg") if options.to == "l3" else options.to
     if options.plan is not None:
         coding = "plan"
     row = Row(file.name, kind, FAILED, options.identity, coding, version=__version__)

@@ -12,7 +12,15 @@ import tarfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from l3dali.datasets.convert.images import Blob, Entry, may_be_image, renamed
+from l3dali.datasets.convert.images import (
+    SOURCE,
+    Blob,
+    Entry,
+    has_image_suffix,
+    l3_names,
+    may_be_image,
+    renamed,
+)
 from l3dali.signatures import HEAD_BYTES
 
 if TYPE_CHECKING:
@@ -27,6 +35,7 @@ IS_STREAMED, HAS_INDEX = True, True
 
 _BLOCK = tarfile.BLOCKSIZE
 _MOST_PADDING = 2**20  # after the last member, as on tapes
+_MOST_HELD = 64  # members of a sample, unless damage may drop it
 _SMALL_BYTES = 2**16  # of members that are written at once
 _NAMES = "utf-8", "surrogateescape"  # any bytes, kept as they are
 _USTAR_NAME_BYTES = tarfile.LENGTH_PREFIX + 1 + tarfile.LENGTH_NAME
@@ -158,10 +167,11 @@ def write_entries(source: HashedReader, target: HashedWriter, pool: Converter) -
 
 
 class _Writer:
-    """Writes members; with `drop` it holds the members of a sample until all are known."""
+    """Writes members; it holds those of a sample until all are known, but not too many."""
 
     def __init__(self, target: HashedWriter, options: Options) -> None:
         self._target = target
+        self._options = options
         self._drops = options.on_error == "drop"
         self._key: str | None = None  # of the sample
         self._held: list[tuple[Member, Outcome | None, str]] = []
@@ -182,7 +192,7 @@ class _Writer:
             self._key = key if suffix else None
             self._line_key = self._line_key if suffix else None
         self._held.append((member, outcome, new_name))
-        if not self._drops:
+        if not self._drops and len(self._held) == _MOST_HELD:
             self._write_held()
 
     def finish(self) -> str | None:
@@ -202,12 +212,21 @@ class _Writer:
         is_dropped = any(
             self._fails(each) and not _is_between(member.info) for member, each, _ in held
         )
+        names = l3_names({m.info.name for m, each, _ in held if self._is_image(m, each)})
         for member, outcome, new_name in held:
             if self._fails(outcome) or (is_dropped and not _is_between(member.info)):
                 self._moved.add(posixpath.normpath(member.info.name))
                 self._target.write(_global_headers(member.header)[0])  # They are of all members.
             else:
+                if outcome is not None and outcome.data is not None:
+                    new_name = names.get(member.info.name, new_name)
                 self._write(member, outcome, new_name)
+
+    def _is_image(self, member: Member, outcome: Outcome | None) -> bool:
+        """Whether a member becomes L3 by its name, unless it fails."""
+        is_array = outcome is None or (outcome.format == "npy" and outcome.stored_as == SOURCE)
+        is_named = has_image_suffix(member.info.name, self._options)
+        return self._options.to == "l3" and is_named and not is_array
 
     def _fails(self, outcome: Outcome | None) -> bool:
         """Whether a sample is dropped, because an image of it has failed."""

@@ -23,6 +23,8 @@ from l3dali.datasets.convert.images import (
     SOURCE_FORMAT,
     FormatTotals,
     Options,
+    has_image_suffix,
+    l3_names,
     renamed,
     result_names,
     sum_totals,
@@ -131,7 +133,12 @@ def find_work(
         files = {prefix + name: replace(file, name=prefix + name) for name, file in listed.items()}
         folder = open_folder(source_url)
         loose: list[Stored] = []
-        for name, kind in kinds_of_sources(folder, files).items():
+        kinds = kinds_of_sources(folder, files)
+        names: dict[str, str] = {}  # of L3 files
+        if options.to == "l3":
+            images = (name for name, kind in kinds.items() if kind == FILES)
+            names = l3_names(name for name in images if has_image_suffix(name, options))
+        for name, kind in kinds.items():
             file = files[name]
             is_compressed = kind == FILES and _COMPRESSED_SHARD.search(name)
             if is_compressed or leads_out(name):
@@ -143,9 +150,11 @@ def find_work(
             work.names.add(name)
             row = manifest.rows.get(name)
             is_kept = row is not None and _is_unchanged(row, file, existing, options)
-            if row is not None and row.status == DONE and row.options != options.identity:
+            if row is not None and row.status == DONE and row.options not in options.accepted:
                 work.outdated[row.options] += 1
-            results = result_names(name, options) if kind == FILES else shard_results(name, kind)
+            results = shard_results(name, kind)
+            if kind == FILES:
+                results = result_names(name, options, names.get(name))
             if row is not None and row.result is not None and is_kept:
                 results = [*results, row.result]
             _claim(work, results, name, folder.place(name), options)
@@ -155,7 +164,7 @@ def find_work(
                 loose.append(file)
             else:
                 work.jobs.append(Job(kind, source_url, target_url, (file,), options))
-        work.jobs += batches(loose, source_url, target_url, options, workers)
+        work.jobs += batches(loose, source_url, target_url, options, workers, names)
     if not work.names and not work.failures:
         raise UsageError("no files in the folders named")
     _find_unknown(work, target, {*existing, *listing.links}, manifest)
@@ -207,6 +216,7 @@ def _find_unknown(work: Work, target: Folder, there: set[str], manifest: Manifes
         by_stem[renamed(name, "")].append(name)
     for at, job in enumerate(work.jobs if unknown else ()):
         names = {index_name(file.name) for file in job.files} | {file.name for file in job.files}
+        names.update(job.names.values())
         found = {each for name in names for each in by_stem[renamed(name, "")]}
         work.jobs[at] = replace(job, unknown=frozenset(found))
 
@@ -244,9 +254,17 @@ def _is_unchanged(row: Row, file: Stored, existing: Mapping[str, Stored], option
 
 
 def batches(
-    files: Sequence[Stored], source_url: str, target_url: str, options: Options, workers: int
+    files: Sequence[Stored],
+    source_url: str,
+    target_url: str,
+    options: Options,
+    workers: int,
+    names: Mapping[str, str],
 ) -> list[Job]:
-    """Jobs of files that are each converted alone: several a job, since a job has its price."""
+    """Jobs of files that are each converted alone: several a job, since a job has its price.
+
+    `names` are those of results, by source; others get theirs by `renamed`.
+    """
     most = min(_BATCH_FILES, max(1, len(files) // (_BATCHES_A_WORKER * workers)))
     batches: list[list[Stored]] = []
     size = 0
@@ -256,7 +274,11 @@ def batches(
             size = 0
         batches[-1].append(file)
         size += file.size
-    return [Job(FILES, source_url, target_url, tuple(batch), options) for batch in batches]
+    return [
+        Job(FILES, source_url, target_url, tuple(batch), options, names=own)
+        for batch in batches
+        for own in [{file.name: names[file.name] for file in batch if file.name in names}]
+    ]
 
 
 HEADERS = ("format", "images", "pixels", "source", "result", "ratio")

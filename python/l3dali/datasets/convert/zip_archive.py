@@ -16,7 +16,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
-from l3dali.datasets.convert.images import Blob, Entry, may_be_image, renamed
+from l3dali.datasets.convert.images import (
+    Blob,
+    Entry,
+    has_image_suffix,
+    l3_names,
+    may_be_image,
+    renamed,
+)
 from l3dali.datasets.convert.storage import CHUNK_BYTES
 from l3dali.signatures import HEAD_BYTES
 
@@ -61,7 +68,10 @@ def read_entries(source: BinaryIO, options: Options) -> Iterator[Member]:
 
 def write_entries(source: BinaryIO, target: HashedWriter, pool: Converter) -> str | None:
     """Converts an archive; there is no index to return."""
-    with _opened(source) as archive, _Writer(target, pool.options) as result:
+    with (
+        _opened(source) as archive,
+        _Writer(target, pool.options, archive.namelist()) as result,
+    ):
         result.comment = archive.comment
         for member, outcomes in pool.convert(_read_members(archive, pool.options)):
             data = [blob.data for blob in member.blobs] or _chunks_of(archive, member.info)
@@ -74,9 +84,10 @@ def write_entries(source: BinaryIO, target: HashedWriter, pool: Converter) -> st
 class _Writer(zipfile.ZipFile):
     """Writes an archive to a file that is written from start to end."""
 
-    def __init__(self, target: HashedWriter, options: Options) -> None:
+    def __init__(self, target: HashedWriter, options: Options, names: Iterable[str]) -> None:
         super().__init__(target, "w")
         self._options = options
+        self._names = l3_names(name for name in names if has_image_suffix(name, options))
         self._links: dict[str, str] = {}  # by where they lead
         self._moved: set[str] = set()  # images whose results have other names
 
@@ -95,6 +106,8 @@ class _Writer(zipfile.ZipFile):
         info.extra = _without_zip64(old.extra)
         if outcome is not None and outcome.data is not None:
             info.filename = renamed(name, outcome.suffix)
+            if self._options.to == "l3":
+                info.filename = self._names.get(name, info.filename)
             info.compress_type, info.file_size = zipfile.ZIP_STORED, len(outcome.data)
             data = (outcome.data,)
             self._moved.add(posixpath.normpath(name))
