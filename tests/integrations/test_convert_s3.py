@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +18,19 @@ pytest.importorskip("moto")
 s3fs = pytest.importorskip("s3fs")
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
-from s3_tools import FOREVER, Fault, Server, s3_server  # noqa: E402
+from s3_tools import FOREVER, Fault, Server  # noqa: E402
 
 SHARD_SAMPLES = 40
+BLOCK_BYTES = 5 * 2**20
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    with s3_server() as started:
-        for name, value in started.environment.items():
-            monkeypatch.setenv(name, value)
-        s3fs.S3FileSystem.clear_instance_cache()
-        s3fs.S3FileSystem().mkdir("data")
-        yield started
+def small_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests of 5 MiB, the least that S3 takes as a part of an upload, in all processes."""
+    (tmp_path / "site").mkdir()
+    code = "from l3dali.datasets.convert import storage as s; s._WHOLE_BLOCK_BYTES = s._PART_BYTES"
+    (tmp_path / "site" / "sitecustomize.py").write_text(f"{code} = {BLOCK_BYTES}")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=os.pathsep)
 
 
 def convert_cli(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -226,13 +225,14 @@ def test_a_connection_closed_in_the_middle(server: Server, tmp_path: Path, times
     assert unfinished_uploads() == []
 
 
+@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("kind", ["500", "short", "replaced"])
 def test_a_bucket_that_lies(server: Server, tmp_path: Path, kind: str) -> None:
     """Answers that always fail, answers that are too short, an object replaced during its reading.
 
     What comes of it is the object's pixels, or a failure that names the object.
     """
-    noise = np.random.default_rng(1).integers(0, 256, (40 * 2**20,), np.uint8).tobytes()
+    noise = np.random.default_rng(1).integers(0, 256, (BLOCK_BYTES + 2**19,), np.uint8).tobytes()
     members = [*samples(2), ("0002.bin", noise)]
     upload(write_tar(tmp_path / "s" / "a.tar", members).parent, "in")
     other = write_tar(tmp_path / "b.tar", [*samples(2, first=2), ("0002.bin", noise[::-1])])
@@ -256,9 +256,10 @@ def test_a_bucket_that_lies(server: Server, tmp_path: Path, kind: str) -> None:
     assert unfinished_uploads() == []
 
 
+@pytest.mark.usefixtures("small_blocks")
 def test_a_large_upload_is_whole_or_absent(server: Server, tmp_path: Path) -> None:
     """Parts of a multi-part upload: its last part fails, and nothing stands there."""
-    noise = np.random.default_rng(1).integers(0, 256, (56 * 2**20,), np.uint8).tobytes()
+    noise = np.random.default_rng(1).integers(0, 256, (BLOCK_BYTES + 2**19,), np.uint8).tobytes()
     source = write_tar(tmp_path / "s" / "a.tar", [*samples(2), ("0002.bin", noise)])
     upload(source.parent, "in")
     server.requests.clear()

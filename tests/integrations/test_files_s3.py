@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,20 +12,10 @@ import l3dali
 
 pytest.importorskip("moto")
 s3fs = pytest.importorskip("s3fs")
-from s3_tools import Server, s3_server  # noqa: E402
+from s3_tools import Server  # noqa: E402
 
 DOC = (Path(__file__).parents[2] / "docs" / "datasets.md").read_text()
 MOST = 0.10  # of the file, for a window of 256 x 256 in 2048 x 1024
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    with s3_server() as started:
-        for name, value in started.environment.items():
-            monkeypatch.setenv(name, value)
-        s3fs.S3FileSystem.clear_instance_cache()
-        s3fs.S3FileSystem().mkdir("data")
-        yield started
 
 
 @pytest.mark.parametrize("coding", ["rans", "packed"])

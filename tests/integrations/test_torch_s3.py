@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +20,7 @@ from l3dali.torch import Loader
 
 pytest.importorskip("moto")
 s3fs = pytest.importorskip("s3fs")
-from s3_tools import FOREVER, Fault, Server, s3_server  # noqa: E402
+from s3_tools import FOREVER, Fault, Server  # noqa: E402
 
 COUNT = 6
 WINDOW = (130, 300, 120, 100)
@@ -41,18 +40,13 @@ def files(images: list[npt.NDArray[Any]]) -> list[bytes]:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, files: list[bytes]) -> Iterator[Server]:
-    with s3_server() as started:
-        for name, value in started.environment.items():
-            monkeypatch.setenv(name, value)
-        s3fs.S3FileSystem.clear_instance_cache()
-        fs = s3fs.S3FileSystem()
-        fs.mkdir("data")
-        fs.pipe(dict(zip(URLS, files, strict=True)))
-        started.requests.clear()
-        started.sent = 0
-        monkeypatch.setattr(parts, "_FIRST_PAUSE_S", 0.02)
-        yield started
+def server(server: Server, files: list[bytes], monkeypatch: pytest.MonkeyPatch) -> Server:
+    """With the files, and short pauses."""
+    s3fs.S3FileSystem().pipe(dict(zip(URLS, files, strict=True)))
+    server.requests.clear()
+    server.sent = 0
+    monkeypatch.setattr(parts, "_FIRST_PAUSE_S", 0.02)
+    return server
 
 
 def gets(server: Server) -> int:
