@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 from l3dali.cli.inputs import NOT_L3_FILES
 from l3dali.cli.loop import interrupt_once, run_jobs
 from l3dali.cli.parser import (
-    add_channels_option,
-    add_coding_options,
-    add_image_options,
-    add_jobs_option,
-    add_report_options,
-    add_sources,
+    CHANNELS,
+    CODING,
+    IMAGES,
+    JOBS,
+    LABELS,
+    REPORT,
+    SOURCES,
     image_options,
     local_cores,
     name_argument,
@@ -78,7 +79,8 @@ _FEW = 10  # names that are printed
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 convert` to the commands of the parser `l3`."""
-    parser = new_command(
+    formats = ", ".join(["l3", *(suffix[1:] for suffix in WRITERS), "source"])
+    new_command(
         commands,
         "convert",
         _run,
@@ -89,68 +91,40 @@ def add_command(commands: Commands) -> None:
         l3 convert photos photos-mixed --plan plan.json   formats of l3 plan
         l3 convert photos-l3 photos-png --to png          back
         """,
+        SOURCES,
+        f"""
+        dest DEST     output folder or URL
+        --to FORMAT   output format: {formats} (the original format of each image); default: l3
+        """,
+        *(CHANNELS, CODING),
+        """
+        --plan FILE      result of l3 plan, which chooses the format of each image
+        --labels NAMES   label maps: the end of their names or fields (seg.png), or a pattern of
+                         whole names ('gtFine/*')
+        --on-error       if an image cannot be converted: fail its shard, keep it unchanged, or drop
+                         its sample; default: %(default)s
+        """,
+        IMAGES,
+        """
+        --remove-gone   remove unchanged results of earlier runs whose sources are gone
+        --dry-run       print what would be done, and write nothing
+        --verify        decode each result and compare it with its source; default: yes
+        --grow          convert lossy images even if the result is larger
+        """,
+        JOBS,
+        """
+        --engine   this machine, or the Ray cluster of RAY_ADDRESS; default: local
+        """,
+        REPORT,
+        dest={"type": name_argument},
+        to={"choices": formats.split(", "), "default": "l3"},
+        plan={"type": str},
+        labels=LABELS,
+        on_error={"choices": ["fail", "keep", "drop"], "default": "keep"},
+        verify={"action": argparse.BooleanOptionalAction, "default": True},
+        engine={"choices": ["local", "ray"], "default": "local"},
+        jobs={"default": None},  # all cores of the machine, or of the cluster
     )
-    formats = ["l3", *(suffix[1:] for suffix in WRITERS), "source"]
-    add_sources(parser, "SOURCE")
-    parser.add_argument("dest", type=name_argument, metavar="DEST", help="output folder or URL")
-    parser.add_argument(
-        "--to",
-        choices=formats,
-        default="l3",
-        metavar="FORMAT",
-        help=f"output format: {', '.join(formats)} (the original format of each image); "
-        "default: l3",
-    )
-    add_channels_option(parser)
-    add_coding_options(parser)
-    parser.add_argument(
-        "--plan",
-        metavar="FILE",
-        help="result of l3 plan, which chooses the format of each image",
-    )
-    parser.add_argument(
-        "--labels",
-        type=name_argument,
-        action="append",
-        default=[],
-        metavar="NAMES",
-        help="label maps: the end of their names or fields (seg.png), or a pattern of whole names "
-        "('gtFine/*')",
-    )
-    parser.add_argument(
-        "--on-error",
-        choices=["fail", "keep", "drop"],
-        default="keep",
-        help="if an image cannot be converted: fail its shard, keep it unchanged, or drop its "
-        "sample; default: %(default)s",
-    )
-    add_image_options(parser)
-    parser.add_argument(
-        "--remove-gone",
-        action="store_true",
-        help="remove unchanged results of earlier runs whose sources are gone",
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print what would be done, and write nothing"
-    )
-    parser.add_argument(
-        "--verify",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="decode each result and compare it with its source; default: yes",
-    )
-    parser.add_argument(
-        "--grow", action="store_true", help="convert lossy images even if the result is larger"
-    )
-    add_jobs_option(parser)
-    parser.set_defaults(jobs=None)  # all cores of the machine, or of the cluster
-    parser.add_argument(
-        "--engine",
-        choices=["local", "ray"],
-        default="local",
-        help="this machine, or the Ray cluster of RAY_ADDRESS; default: local",
-    )
-    add_report_options(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:

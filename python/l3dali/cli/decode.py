@@ -6,12 +6,7 @@ import argparse
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from l3dali.cli.parser import (
-    add_channels_option,
-    add_max_pixels_option,
-    add_output_options,
-    new_file_command,
-)
+from l3dali.cli.parser import CHANNELS, FILES, JOBS, MAX_PIXELS, OUTPUT, REPORT, new_command
 from l3dali.cli.single_files import make_files
 from l3dali.datasets.convert.images import Options
 from l3dali.errors import UsageError
@@ -28,7 +23,8 @@ if TYPE_CHECKING:
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 decode`."""
-    command = new_file_command(
+    formats = ", ".join(suffix[1:] for suffix in WRITERS)
+    new_command(
         commands,
         "decode",
         _decode,
@@ -40,18 +36,14 @@ def add_command(commands: Commands) -> None:
         l3 decode photo.l3 -o - --format ppm | display
         l3 decode scene.l3 -o rgb.png --channels 3,2,1   three of many bands
         """,
+        *(FILES, OUTPUT, JOBS, REPORT),
+        f"""
+        --format FORMAT   output format: {formats}; default: from the suffix of OUT, else the
+                          original JPEG file, nii.gz or tif for volumes, else png
+        """,
+        *(CHANNELS, MAX_PIXELS),
+        format={"choices": formats.split(", ")},
     )
-    add_output_options(command)
-    formats = [suffix[1:] for suffix in WRITERS]
-    command.add_argument(
-        "--format",
-        choices=formats,
-        metavar="FORMAT",
-        help=f"output format: {', '.join(formats)}; default: from the suffix of OUT, else the "
-        "original JPEG file, nii.gz or tif for volumes, else png",
-    )
-    add_channels_option(command)
-    add_max_pixels_option(command)
 
 
 def _decode(options: argparse.Namespace) -> int:

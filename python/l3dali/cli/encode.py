@@ -6,11 +6,14 @@ import argparse
 from typing import TYPE_CHECKING
 
 from l3dali.cli.parser import (
-    add_coding_options,
-    add_image_options,
-    add_output_options,
+    CODING,
+    FILES,
+    IMAGES,
+    JOBS,
+    OUTPUT,
+    REPORT,
     image_options,
-    new_file_command,
+    new_command,
 )
 from l3dali.cli.single_files import make_files
 from l3dali.datasets.convert.images import Options
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 encode`."""
-    command = new_file_command(
+    new_command(
         commands,
         "encode",
         _encode,
@@ -33,17 +36,15 @@ def add_command(commands: Commands) -> None:
         find . -name '*.png' -print0 | l3 encode --files-from - -o l3/
         curl -s https://example.org/a.png | l3 encode - -o a.l3
         """,
+        *(FILES, OUTPUT, JOBS, REPORT, CODING),
+        """
+        --verify   decode and compare before writing
+        --labels   mark all images as label maps, with --palette index; --no-labels lets --max-side
+                   shrink images that look like label maps
+        """,
+        IMAGES,
+        labels={"action": argparse.BooleanOptionalAction},
     )
-    add_output_options(command)
-    add_coding_options(command)
-    command.add_argument("--verify", action="store_true", help="decode and compare before writing")
-    command.add_argument(
-        "--labels",
-        action=argparse.BooleanOptionalAction,
-        help="mark all images as label maps, with --palette index; --no-labels lets --max-side "
-        "shrink images that look like label maps",
-    )
-    add_image_options(command)
 
 
 def _encode(options: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from l3dali import codec
 from l3dali.cli.inputs import find_l3_images
-from l3dali.cli.parser import new_file_command
+from l3dali.cli.parser import PLACES, new_command, path_or_url_argument
 from l3dali.cli.summary import conclude
 from l3dali.console import printable, ratio
 from l3dali.datasets.convert.containers import FILES
@@ -25,7 +25,7 @@ _SHOWN_CHUNKS = 20  # of other types
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 info`."""
-    command = new_file_command(
+    new_command(
         commands,
         "info",
         _info,
@@ -35,9 +35,12 @@ def add_command(commands: Commands) -> None:
         l3 info train_l3/ --json | jq '.[] | select(.bit_depth == 16).path'
         l3 info shards-l3/a-000.tar
         """,
-        "file, shard, folder or URL",
+        PLACES,
+        """
+        --json   print a JSON list
+        """,
+        paths={"type": path_or_url_argument},
     )
-    command.add_argument("--json", action="store_true", help="print a JSON list")
 
 
 def _info(options: argparse.Namespace) -> int:

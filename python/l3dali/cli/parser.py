@@ -9,7 +9,7 @@ import re
 import textwrap
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from l3dali import codec
 from l3dali.arguments import LAYOUTS, MAX_PIXELS_RANGE, THREADS, checked_channels
@@ -20,18 +20,18 @@ from l3dali.images.dicom import check_keywords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any, TypeAlias
+    from typing import TypeAlias
 
     Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
-
-_UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _EXIT_CODES = """exit codes:
   0    all went well
   1    an error in l3 itself
   2    a file failed, or the command is wrong
   130  interrupted by Ctrl-C (143: by SIGTERM); finished results stay
   141  the reader of the output was closed"""
+# The value of shtab.FILE: how shells complete the name of a file.
+_COMPLETE_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -44,11 +44,35 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
 
-    def add_argument(self, *arguments: Any, **options: Any) -> argparse.Action:
-        action = super().add_argument(*arguments, **options)
-        if action.type in (path_argument, path_or_url_argument, output_argument, name_argument):
-            action.complete = _COMPLETE_FILES  # type: ignore[attr-defined]
-        return action
+    def add_tables(self, tables: Sequence[str], settings: dict[str, dict[str, Any]]) -> None:
+        """Adds the arguments of tables: names, the name of the value, help.
+
+        A line that ends in a colon is the title of a group. An option after `|` excludes the one
+        before. `_TYPES` has the types of values; an option without a value is a flag. `_SETTINGS`
+        and `settings` add to that, by argument.
+        """
+        group: argparse._ActionsContainer = self
+        text = "\n".join(textwrap.dedent(table).strip() for table in tables)
+        lines = re.sub(r"\n {3,}", " ", text).splitlines()
+        for line, after in zip(lines, [*lines[1:], ""], strict=False):
+            if line.endswith(":"):
+                group = self.add_argument_group(line[:-1])
+                continue
+            if not line.startswith("|"):
+                is_first = after.startswith("|")
+                into = group.add_mutually_exclusive_group() if is_first else group
+            left, what = re.split(" {2,}", line.removeprefix("| "), maxsplit=1)
+            names = re.findall(r"(?<!\S)--?[a-z-]+", left) or left.split()[:1]
+            name, value = (
+                names[-1].lstrip("-").replace("-", "_"),
+                left.split(names[-1], 1)[1].strip(),
+            )
+            known = _SETTINGS.get(name, {}) | settings.get(name, {})
+            if value:
+                known = {"metavar": value, "type": _TYPES.get(value)} | known
+            action = into.add_argument(*names, help=what, **(known or {"action": "store_true"}))
+            if action.type in (path_argument, path_or_url_argument, output_argument, name_argument):
+                action.complete = _COMPLETE_FILES  # type: ignore[attr-defined]
 
     def parse_mixed(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parses paths before and after options."""
@@ -59,18 +83,16 @@ class Parser(argparse.ArgumentParser):
         return self.parse_intermixed_args(arguments)
 
 
-# The value of shtab.FILE: how shells complete the name of a file.
-_COMPLETE_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
-
-
 def new_command(
     commands: Commands,
     name: str,
     run: Callable[[argparse.Namespace], int],
     summary: str,
     examples: str,
+    *tables: str,
+    **settings: dict[str, Any],
 ) -> Parser:
-    """The parser of a command; `run` returns its exit code."""
+    """The parser of a command with the arguments of tables; `run` returns its exit code."""
     shown = textwrap.indent(textwrap.dedent(examples).strip(), "  ")
     command = commands.add_parser(
         name,
@@ -79,242 +101,87 @@ def new_command(
         epilog=f"examples:\n{shown}\n\n{_EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    command.add_tables(tables, settings)
     command.set_defaults(run=run)
     return command
-
-
-def new_file_command(
-    commands: Commands,
-    name: str,
-    run: Callable[[argparse.Namespace], int],
-    summary: str,
-    examples: str,
-    what: str = "file",
-) -> Parser:
-    """The parser of a command that takes files; `run` returns its exit code."""
-    command = new_command(commands, name, run, summary, examples)
-    command.add_argument(
-        "paths",
-        nargs="*",
-        type=path_or_url_argument if "URL" in what else path_argument,
-        metavar="PATH",
-        help=f"{what}; - is standard input",
-    )
-    command.add_argument(
-        "--files-from",
-        type=path_argument,
-        metavar="LIST",
-        help="file with names of inputs, one a line or by find -print0; - is standard input",
-    )
-    command.set_defaults(quiet=False, json_summary=None, has_summary=False)
-    return command
-
-
-def add_sources(parser: Parser, metavar: str) -> None:
-    """Adds the data sets of commands that read them."""
-    what = "folder, shard, or shards as 'a-{000..146}.tar'; a path or a URL (s3://...)"
-    parser.add_argument("sources", nargs="+", type=name_argument, metavar=metavar, help=what)
-
-
-def add_coding_options(parser: Parser) -> None:
-    """Adds the options of commands that write L3 files."""
-    parser.add_argument(
-        "--coding",
-        choices=codec.FILE_CODINGS,
-        help="rans (small), packed (fast), stored (raw), or jpeg (JPEG files keep their "
-        "coefficients and come back byte for byte, others as rans); default: jpeg",
-    )
-    parser.add_argument(
-        "--effort",
-        type=int,
-        choices=codec.EFFORTS,
-        default=codec.DEFAULT_EFFORT,
-        metavar="N",
-        help="compression effort of rans, 1 (fastest) to 9 (smallest); default: %(default)s",
-    )
-
-
-def add_report_options(parser: Parser) -> None:
-    """Adds the options for reports."""
-    parser.add_argument("-q", "--quiet", action="store_true", help="print only failures")
-    parser.add_argument(
-        "--json-summary",
-        type=output_argument,
-        metavar="FILE",
-        help="JSON report with all failures; - is standard output",
-    )
-    parser.set_defaults(has_summary=True)
-
-
-def add_output_options(parser: Parser) -> None:
-    """Adds the options of commands that write files."""
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=output_argument,
-        metavar="OUT",
-        help="folder, or for one PATH a file; - is standard output; default: beside each PATH",
-    )
-    existing = parser.add_mutually_exclusive_group()
-    existing.add_argument("--overwrite", action="store_true", help="replace existing results")
-    existing.add_argument(
-        "--skip-existing", action="store_true", help="keep existing results; default: fail"
-    )
-    parser.add_argument(
-        "--preserve",
-        action="store_true",
-        help="keep permissions and times, and text and resolution of PNG",
-    )
-    add_jobs_option(parser)
-    add_report_options(parser)
-
-
-def add_new_file_options(parser: Parser, default: str) -> None:
-    """Adds the options of commands that write one JSON file."""
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=output_argument,
-        default=Path(default),
-        metavar="FILE",
-        help="result; - is standard output; default: %(default)s",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing FILE")
-
-
-def add_host_options(
-    parser: Parser, title: str, default_cache: str = ""
-) -> argparse._ArgumentGroup:
-    """Adds the properties of a host; returns the group of these options."""
-    host = parser.add_argument_group(title)
-    host.add_argument("--cores", type=positive_float, metavar="N", help="cores for decoding")
-    for name, what in (
-        ("disk", "rate of the data set's disk, such as 200MB/s, or unlimited"),
-        ("network", "rate of the data set's network"),
-        ("upload", "rate of uploads to the GPU"),
-    ):
-        host.add_argument(f"--{name}", type=rate_argument, metavar="RATE", help=what)
-    cache = f"GPU memory for encoded images, or 0{default_cache}"
-    host.add_argument("--gpu-cache", type=size_argument, metavar="SIZE", help=cache)
-    step = "images/s of the training step"
-    host.add_argument("--train-rate", type=positive_float, metavar="N", help=step)
-    return host
-
-
-def add_image_options(parser: Parser) -> None:
-    """Adds the options of commands that encode images of other formats; see `image_options`."""
-    add_reading_options(parser)
-    parser.add_argument(
-        "--palette",
-        choices=["rgb", "index"],
-        default="rgb",
-        help="store colours or entry numbers of palette images; default: %(default)s",
-    )
-    parser.add_argument(
-        "--volumes",
-        action="store_true",
-        help="store the pages of a TIFF or the frames of a DICOM file as one volume; for l3 encode "
-        "also a folder with a DICOM series",
-    )
-    parser.add_argument(
-        "--dicom-tags",
-        type=_keywords,
-        default=(),
-        metavar="NAMES",
-        help="more DICOM data elements to keep, such as SliceThickness,StudyDate",
-    )
-    parser.add_argument(
-        "--worker-memory",
-        type=positive_number,
-        default=4096,
-        metavar="MB",
-        help="memory limit of each process that reads files; default: %(default)s",
-    )
-
-
-def image_options(options: argparse.Namespace) -> dict[str, Any]:
-    """The fields of `Options` of a command with these options."""
-    names = ("orient", "max_side", "max_pixels", "layout", "palette", "dicom_tags", "volumes")
-    fields = {name: getattr(options, name) for name in names}
-    return fields | {"worker_memory": options.worker_memory * 2**20}
-
-
-def add_reading_options(parser: Parser) -> None:
-    """Adds the options of commands that read images of other formats."""
-    parser.add_argument("--orient", action="store_true", help="turn images by their EXIF data")
-    parser.add_argument(
-        "--max-side",
-        type=positive_number,
-        metavar="N",
-        help="shrink larger images to N pixels on the longer side; label maps are not blended",
-    )
-    add_max_pixels_option(parser)
-    add_layout_option(parser)
-
-
-def add_layout_option(parser: Parser) -> None:
-    """Adds `--layout`."""
-    parser.add_argument(
-        "--layout",
-        choices=LAYOUTS,
-        help="axes of .npy arrays; default: HWC; arrays like CHW are refused",
-    )
-
-
-def add_max_pixels_option(parser: Parser) -> None:
-    """Adds `--max-pixels`."""
-    parser.add_argument(
-        "--max-pixels",
-        type=number_in(MAX_PIXELS_RANGE),
-        default=codec.DEFAULT_MAX_PIXELS,
-        metavar="N",
-        help="refuse larger images; default: %(default)s",
-    )
-
-
-def add_channels_option(parser: Parser) -> None:
-    """Adds `--channels`."""
-    parser.add_argument(
-        "--channels",
-        type=_channels,
-        metavar="N,N,...",
-        help="channels to decode, in this order, from 0; default: all",
-    )
-
-
-def _keywords(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    try:
-        check_keywords(names)
-    except ImportError:
-        raise argparse.ArgumentTypeError("needs pydicom: pip install pydicom python-gdcm") from None
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return names
-
-
-def _channels(text: str) -> tuple[int, ...]:
-    """The numbers in a list with commas."""
-    names = text.split(",")
-    if not all(name.strip().isdecimal() for name in names):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers, such as 3,2,1")
-    try:
-        return tuple(checked_channels([int(name) for name in names]))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def add_jobs_option(parser: Parser) -> None:
-    """Adds `--jobs`."""
-    cores, kind = local_cores(), number_in(THREADS[1:])
-    parser.add_argument(
-        "-j", "--jobs", type=kind, default=cores, help=f"number of threads; default here: {cores}"
-    )
 
 
 def local_cores() -> int:
     """The cores of this machine that the process may use."""
     return len(os.sched_getaffinity(0))
+
+
+FILES = """
+paths PATH          file; - is standard input
+--files-from LIST   file with names of inputs, one a line or by find -print0; - is standard input
+"""
+PLACES = FILES.replace("file;", "file, shard, folder or URL;")
+SOURCES = """
+sources SOURCE   folder, shard, or shards as 'a-{000..146}.tar'; a path or a URL (s3://...)
+"""
+OUTPUT = """
+-o, --output OUT    folder, or for one PATH a file; - is standard output; default: beside each PATH
+--overwrite         replace existing results
+| --skip-existing   keep existing results; default: fail
+--preserve          keep permissions and times, and text and resolution of PNG
+"""
+NEW_FILE = """
+-o, --output FILE   result; - is standard output; default: %(default)s
+--overwrite         replace an existing FILE
+"""
+JOBS = f"""
+-j, --jobs JOBS   number of threads; default here: {local_cores()}
+"""
+REPORT = """
+-q, --quiet           print only failures
+--json-summary FILE   JSON report with all failures; - is standard output
+"""
+CODING = """
+--coding     rans (small), packed (fast), stored (raw), or jpeg (JPEG files keep their coefficients
+             and come back byte for byte, others as rans); default: jpeg
+--effort N   compression effort of rans, 1 (fastest) to 9 (smallest); default: %(default)s
+"""
+MAX_PIXELS = """
+--max-pixels N   refuse larger images; default: %(default)s
+"""
+LAYOUT = """
+--layout   axes of .npy arrays; default: HWC; arrays like CHW are refused
+"""
+CHANNELS = """
+--channels N,N,...   channels to decode, in this order, from 0; default: all
+"""
+READING = f"""
+--orient       turn images by their EXIF data
+--max-side N   shrink larger images to N pixels on the longer side; label maps are not blended
+{MAX_PIXELS.strip()}
+{LAYOUT.strip()}
+"""
+IMAGES = f"""
+{READING.strip()}
+--palette            store colours or entry numbers of palette images; default: %(default)s
+--volumes            store the pages of a TIFF or the frames of a DICOM file as one volume; for
+                     l3 encode also a folder with a DICOM series
+--dicom-tags NAMES   more DICOM data elements to keep, such as SliceThickness,StudyDate
+--worker-memory MB   memory limit of each process that reads files; default: %(default)s
+"""
+HOST = """
+--cores N            cores for decoding
+--disk RATE          rate of the data set's disk, such as 200MB/s, or unlimited
+--network RATE       rate of the data set's network
+--upload RATE        rate of uploads to the GPU
+--gpu-cache SIZE     GPU memory for encoded images, or 0
+--train-rate N       images/s of the training step
+"""
+
+
+def image_options(options: argparse.Namespace) -> dict[str, Any]:
+    """The fields of `Options` of a command with `IMAGES`."""
+    names = ("orient", "max_side", "max_pixels", "layout", "palette", "dicom_tags", "volumes")
+    fields = {name: getattr(options, name) for name in names}
+    return fields | {"worker_memory": options.worker_memory * 2**20}
+
+
+_UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 
 
 def path_argument(text: str) -> Path:
@@ -392,3 +259,54 @@ def size_argument(text: str) -> float:
         if "/" not in text and math.isfinite(size := rate_argument(text)):
             return size
     raise argparse.ArgumentTypeError(f"{text!r} is not a size, such as 500MB, 2GB or 1.5TB")
+
+
+def _keywords(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    try:
+        check_keywords(names)
+    except ImportError:
+        raise argparse.ArgumentTypeError("needs pydicom: pip install pydicom python-gdcm") from None
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return names
+
+
+def _channels(text: str) -> tuple[int, ...]:
+    """The numbers in a list with commas."""
+    names = text.split(",")
+    if not all(name.strip().isdecimal() for name in names):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers, such as 3,2,1")
+    try:
+        return tuple(checked_channels([int(name) for name in names]))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+_TYPES = {
+    "FILE": output_argument,
+    "LIST": path_argument,
+    "MB": positive_number,
+    "N": positive_number,
+    "OUT": output_argument,
+    "PATH": path_argument,
+    "RATE": rate_argument,
+    "S": positive_float,
+    "SIZE": size_argument,
+}
+LABELS: dict[str, Any] = {"type": name_argument, "action": "append", "default": []}
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "channels": {"type": _channels},
+    "coding": {"choices": codec.FILE_CODINGS},
+    "cores": {"type": positive_float},
+    "dicom_tags": {"type": _keywords, "default": ()},
+    "effort": {"type": int, "choices": codec.EFFORTS, "default": codec.DEFAULT_EFFORT},
+    "jobs": {"type": number_in(THREADS[1:]), "default": local_cores()},
+    "layout": {"choices": LAYOUTS},
+    "max_pixels": {"type": number_in(MAX_PIXELS_RANGE), "default": codec.DEFAULT_MAX_PIXELS},
+    "palette": {"choices": ["rgb", "index"], "default": "rgb"},
+    "paths": {"nargs": "*"},
+    "sources": {"nargs": "+", "type": name_argument},
+    "train_rate": {"type": positive_float},
+    "worker_memory": {"default": 4096},
+}

@@ -11,24 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from l3dali.cli.outputs import STDOUT, new_file, without_collisions, write_file
-from l3dali.cli.parser import (
-    add_host_options,
-    add_new_file_options,
-    new_command,
-    path_argument,
-    positive_float,
-    positive_number,
-    rate_argument,
-)
+from l3dali.cli.parser import HOST, NEW_FILE, new_command, path_argument, positive_float
 from l3dali.console import complain, megabytes, print_table, printable, ratio
 from l3dali.datasets.liquid.profile import (
     CACHE,
     CPU,
     DEFAULT_BATCH,
     DEFAULT_MIN_GAIN,
+    FORMATS,
     L3_FORMATS,
 )
-from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -53,7 +45,7 @@ _WORDS = {
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 plan` to the commands of the parser `l3`."""
-    parser = new_command(
+    new_command(
         commands,
         "plan",
         run,
@@ -64,56 +56,34 @@ def add_command(commands: Commands) -> None:
         l3 plan profile.json --target 900 --formats rans,packed -o lean.json
         l3 plan profile.json --host dgx-a100 --nodes 8 --file-system 40GB/s -o a.json
         """,
+        """
+        profile PROFILE   file from l3 profile
+        """,
+        NEW_FILE,
+        """
+        --formats LIST    formats to choose from: source, jpeg, rans, packed, stored; default: all
+        --min-gain PART   minimum relative speed-up for adding another format; default: %(default)g
+        --target N        required throughput, in images/s
+        --batch N         images per batch; default: %(default)s
+        --crop HxW        height and width of random crops
+        --device          device of the pixels; cpu: decode without a GPU
+        """,
+        *("another host than the profile's:", HOST),
+        """
+        --host HOST          file that describes a host, or dgx-a100, dgx-h100, aws-g4dn.xlarge,
+                             aws-p5.48xlarge, workstation, cpu-node
+        --nodes N            number of hosts that train together
+        --file-system RATE   rate of the file system that all nodes share
+        """,
+        output={"default": Path("plan.json")},
+        profile={"type": path_argument},
+        formats={"type": _formats, "default": list(FORMATS)},
+        min_gain={"type": float, "default": DEFAULT_MIN_GAIN},
+        target={"type": positive_float},
+        batch={"default": DEFAULT_BATCH},
+        crop={"type": _crop},
+        device={"choices": ["cpu"]},
     )
-    parser.add_argument(
-        "profile", type=path_argument, metavar="PROFILE", help="file from l3 profile"
-    )
-    add_new_file_options(parser, "plan.json")
-    parser.add_argument(
-        "--formats",
-        metavar="LIST",
-        help="formats to choose from: source, jpeg, rans, packed, stored; default: all",
-    )
-    parser.add_argument(
-        "--min-gain",
-        type=float,
-        default=DEFAULT_MIN_GAIN,
-        metavar="PART",
-        help="minimum relative speed-up for adding another format; default: %(default)g",
-    )
-    parser.add_argument(
-        "--target", type=positive_float, metavar="N", help="required throughput, in images/s"
-    )
-    parser.add_argument(
-        "--batch",
-        type=positive_number,
-        default=DEFAULT_BATCH,
-        metavar="N",
-        help="images per batch; default: %(default)s",
-    )
-    parser.add_argument(
-        "--crop",
-        type=_crop,
-        metavar="HxW",
-        help="height and width of random crops",
-    )
-    parser.add_argument(
-        "--device",
-        choices=["cpu"],
-        help="device of the pixels; cpu: decode without a GPU",
-    )
-    host = add_host_options(parser, "another host than the profile's")
-    host.add_argument(
-        "--host",
-        metavar="HOST",
-        help="file that describes a host, or dgx-a100, dgx-h100, aws-g4dn.xlarge, "
-        "aws-p5.48xlarge, workstation, cpu-node",
-    )
-    host.add_argument(
-        "--nodes", type=positive_number, metavar="N", help="number of hosts that train together"
-    )
-    shared = "rate of the file system that all nodes share"
-    host.add_argument("--file-system", type=rate_argument, metavar="RATE", help=shared)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -135,9 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.device == "cpu":
         profile = without_gpu(profile)
     limits = _limits(profile, arguments)
-    formats = _formats(arguments)
     new_file(target, overwrite=arguments.overwrite)
-    plan = find_plan(profile, limits, formats, arguments.min_gain)
+    plan = find_plan(profile, limits, arguments.formats, arguments.min_gain)
     write_file(target, f"{plan.to_json()}\n".encode())
     file = sys.stderr if target == STDOUT else sys.stdout
     _print(plan, file)
@@ -179,15 +148,11 @@ def _crop(text: str) -> list[int]:
     return [int(match[1]), int(match[2])]
 
 
-def _formats(arguments: argparse.Namespace) -> list[str]:
-    from l3dali.datasets.liquid.profile import FORMATS
-
-    if arguments.formats is None:
-        return list(FORMATS)
-    formats = [name.strip() for name in arguments.formats.split(",")]
+def _formats(text: str) -> list[str]:
+    formats = [name.strip() for name in text.split(",")]
     for name in formats:
         if name not in FORMATS:
-            raise UsageError(f"--formats: {name!r} is unknown; use {', '.join(FORMATS)}")
+            raise argparse.ArgumentTypeError(f"{name!r} is unknown; use {', '.join(FORMATS)}")
     return formats
 
 

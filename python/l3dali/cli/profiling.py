@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING
 
 from l3dali.cli.inputs import is_image_name
 from l3dali.cli.outputs import STDOUT, new_file, without_collisions, write_file
-from l3dali.cli.parser import (
-    add_host_options,
-    add_layout_option,
-    add_max_pixels_option,
-    add_new_file_options,
-    add_sources,
-    name_argument,
-    new_command,
-    positive_float,
-    positive_number,
-)
+from l3dali.cli.parser import HOST, LABELS, LAYOUT, MAX_PIXELS, NEW_FILE, SOURCES, new_command
 from l3dali.cli.summary import EXIT_FAILED
 from l3dali.console import Failure, counted, print_table, say, tell_failures
 from l3dali.datasets.liquid.profile import (
@@ -43,7 +33,7 @@ _GIVEN = ("cores", "disk", "network", "upload", "train_rate", "gpu_cache")
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 profile` to the commands of the parser `l3`."""
-    parser = new_command(
+    new_command(
         commands,
         "profile",
         run,
@@ -53,35 +43,19 @@ def add_command(commands: Commands) -> None:
         l3 profile 'shards/a-{000..146}.tar' --disk 2GB/s --train-rate 900 -o a.json
         l3 profile s3://bucket/imagenet --seconds 60
         """,
+        *(SOURCES.replace("SOURCE", "DATASET"), NEW_FILE),
+        """
+        --samples N    images to measure; default: %(default)s
+        --seconds S    approximate duration, with fewer samples if needed; default: %(default)g
+        --labels END   label maps, as in l3 convert
+        """,
+        *(MAX_PIXELS, LAYOUT, "known numbers, which are not measured:"),
+        HOST.replace("or 0", "or 0; default: a quarter of the free memory"),
+        output={"default": Path("profile.json")},
+        samples={"default": DEFAULT_SAMPLES},
+        seconds={"default": DEFAULT_SECONDS},
+        labels=LABELS,
     )
-    add_sources(parser, "DATASET")
-    add_new_file_options(parser, "profile.json")
-    parser.add_argument(
-        "--samples",
-        type=positive_number,
-        default=DEFAULT_SAMPLES,
-        metavar="N",
-        help="images to measure; default: %(default)s",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=positive_float,
-        default=DEFAULT_SECONDS,
-        metavar="S",
-        help="approximate duration, with fewer samples if needed; default: %(default)g",
-    )
-    parser.add_argument(
-        "--labels",
-        type=name_argument,
-        action="append",
-        default=[],
-        metavar="END",
-        help="label maps, as in l3 convert",
-    )
-    add_max_pixels_option(parser)
-    add_layout_option(parser)
-    cache = "; default: a quarter of the free memory"
-    add_host_options(parser, "known numbers, which are not measured", cache)
 
 
 def run(arguments: argparse.Namespace) -> int:

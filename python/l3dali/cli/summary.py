@@ -54,9 +54,9 @@ def conclude(
 ) -> int:
     """Prints remarks and failures, and writes the JSON summary; returns the exit code."""
     code = EXIT_FAILED if failures else 0
-    say([] if options.quiet else lines)
-    tell_failures(failures, has_summary=options.has_summary)
-    write_summary(options.json_summary, code, failures, fields)
+    say([] if getattr(options, "quiet", False) else lines)
+    tell_failures(failures, has_summary=hasattr(options, "json_summary"))
+    write_summary(getattr(options, "json_summary", None), code, failures, fields)
     return code
 
 

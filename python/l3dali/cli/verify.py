@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING
 from l3dali import codec
 from l3dali.cli.inputs import find_l3_images
 from l3dali.cli.loop import sum_contents
-from l3dali.cli.parser import (
-    add_jobs_option,
-    add_reading_options,
-    add_report_options,
-    new_file_command,
-    path_or_url_argument,
-)
+from l3dali.cli.parser import JOBS, PLACES, READING, REPORT, new_command, path_or_url_argument
 from l3dali.cli.summary import check_summary, conclude
 from l3dali.console import Failure, counted, reason_of, speed
 from l3dali.datasets.convert.containers import FILES, OTHER, kinds_of_sources
@@ -42,7 +36,7 @@ _one_is_large = threading.Lock()
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 verify`."""
-    command = new_file_command(
+    new_command(
         commands,
         "verify",
         _verify,
@@ -53,14 +47,14 @@ def add_command(commands: Commands) -> None:
         l3 verify train_l3/ --json-summary - --quiet | jq .failures
         l3 verify s3://data/train-l3             shards, and hashes of the manifest
         """,
-        "file, shard, folder or URL",
+        PLACES,
+        """
+        --source SOURCE   source of PATH, a file or folder, to compare
+        """,
+        *(READING, JOBS, REPORT),
+        paths={"type": path_or_url_argument},
+        source={"type": path_or_url_argument},
     )
-    command.add_argument(
-        "--source", type=path_or_url_argument, help="source of PATH, a file or folder, to compare"
-    )
-    add_reading_options(command)
-    add_jobs_option(command)
-    add_report_options(command)
 
 
 def _verify(options: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import argparse
 import secrets
 from typing import TYPE_CHECKING
 
-from l3dali.cli.parser import local_cores, new_command, path_argument
+from l3dali.cli.parser import local_cores, new_command
 from l3dali.console import complain
 from l3dali.errors import UsageError
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 view`."""
-    command = new_command(
+    new_command(
         commands,
         "view",
         _view,
@@ -26,18 +26,14 @@ def add_command(commands: Commands) -> None:
         l3 view train_l3/ --open
         l3 view shards/train-000.tar --port 8000
         """,
+        """
+        paths PATH    L3 file, tar shard, or folder of these; the page reads no other files
+        --port PORT   port on 127.0.0.1; default: any free port
+        --open        open the page in a browser
+        """,
+        paths={"nargs": "+"},
+        port={"type": int, "default": 0},
     )
-    command.add_argument(
-        "paths",
-        nargs="+",
-        type=path_argument,
-        metavar="PATH",
-        help="L3 file, tar shard, or folder of these; the page reads no other files",
-    )
-    command.add_argument(
-        "--port", type=int, default=0, help="port on 127.0.0.1; default: any free port"
-    )
-    command.add_argument("--open", action="store_true", help="open the page in a browser")
 
 
 def _view(options: argparse.Namespace) -> int:
