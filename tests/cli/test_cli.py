@@ -184,7 +184,7 @@ def test_two_sources_of_one_result_stop_before_work(
 ) -> None:
     (tree / "one.tif").write_bytes(b"")
     assert main(["encode", f"{tree}/one.png", f"{tree}/one.tif"]) == 2
-    told = f"l3: {tree}/one.png and {tree}/one.tif would both become {tree}/one.l3: rename one"
+    told = f"l3: {tree}/one.png and {tree}/one.tif would both make {tree}/one.l3: rename one"
     assert told in capsys.readouterr().err
     assert not list(tree.rglob("*.l3"))
     for folder in ("a", "b"):
@@ -196,7 +196,7 @@ def test_two_sources_of_one_result_stop_before_work(
     listed = [str(tmp_path / "in"), "--files-from", str(tmp_path / "list")]
     for more in ([], ["--overwrite"]):
         assert main(["encode", *listed, "-o", str(out), *more]) == 2
-        assert f"b/x.png would both become {out}/b/x.l3" in capsys.readouterr().err
+        assert f"b/x.png would both make {out}/a/x.l3" in capsys.readouterr().err
     assert not list(out.rglob("*.l3"))
     (out / "a/x.png").touch()  # a source that would be its result, by another name
     assert main(["decode", str(out / "a/x.png"), "-o", str(out / "b/x.png"), "--overwrite"]) == 2

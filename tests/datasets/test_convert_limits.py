@@ -372,11 +372,11 @@ class Stuck(MemoryFileSystem):
         if path.endswith("1.tar"):
             try:
                 pathlib.Path("begun").touch()
-                time.sleep(60)
+                time.sleep(20)
             finally:
                 pathlib.Path("interrupted").touch()
         if pathlib.Path("interrupted").exists():
-            time.sleep(60)
+            time.sleep(20)
         super().pipe_file(path, value, **options)
 
 fsspec.register_implementation("memory", Stuck, clobber=True)
@@ -397,7 +397,7 @@ def test_a_second_interrupt_waits_for_no_bucket(tmp_path: Path) -> None:
         if name == "interrupted":
             time.sleep(0.2)
         run.send_signal(sent)
-    assert run.communicate(timeout=30)[1] == "l3: interrupted again during cleanup\n"
+    assert run.communicate(timeout=15)[1] == "l3: interrupted again during cleanup\n"
     assert run.returncode == 143
 
 

@@ -201,7 +201,7 @@ ROOMS = {
         "profile sample",
         "fit gpu hosts model",
         "host plan",
-        "timing",
+        "timing words",
         "measure",
     ),
     "images": (
@@ -217,8 +217,7 @@ ROOMS = {
         "outputs",
         "parser summary",
         "loop planning profiling view",
-        "single_files",
-        "convert decode encode info verify",
+        "convert info single_files verify",
     ),
 }
 

@@ -1,7 +1,7 @@
 """The command `l3`: images to L3 files and back.
 
-One module for each command. They share `parser`, `inputs`, `outputs`, `loop` and `summary`;
-`encode` and `decode` share `single_files`.
+A module for each command, but `single_files` for `encode` and `decode`. They share `parser`,
+`inputs`, `outputs`, `loop` and `summary`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from l3dali import __version__
-from l3dali.cli import (
-    convert,
-    decode,
-    encode,
-    info,
-    planning,
-    profiling,
-    verify,
-    view,
-)
+from l3dali.cli import convert, info, planning, profiling, single_files, verify, view
 from l3dali.cli.loop import interrupt_once, signal_of
 from l3dali.cli.parser import Parser
 from l3dali.cli.summary import EXIT_FAILED, SIGNALLED
@@ -36,17 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EXIT_BROKEN_PIPE = 141
-
-_COMMANDS = (
-    encode,
-    decode,
-    info,
-    verify,
-    view,
-    convert,
-    profiling,
-    planning,
-)  # in the order of `l3 --help`
 
 
 def run() -> NoReturn:
@@ -90,15 +70,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
-    except UsageError as error:
-        complain(f"l3: {error}")
-        return EXIT_FAILED
-    except MemoryError:
-        complain("l3: not enough memory")
-        return EXIT_FAILED
-    except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        complain(f"l3: {place}{error.strerror or error}")
+    except (MemoryError, OSError, UsageError) as error:
+        text = "not enough memory" if isinstance(error, MemoryError) else str(error)
+        if isinstance(error, OSError):
+            place = f"{error.filename}: " if error.filename else ""
+            text = f"{place}{error.strerror or error}"
+        complain(f"l3: {text}")
         return EXIT_FAILED
     return code
 
@@ -118,6 +95,7 @@ def make_parser() -> Parser:
     parser = Parser(prog="l3", description="Lossless images that decode in parallel.")
     parser.add_argument("--version", action="version", version=f"l3 {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in _COMMANDS:
+    single_files.add_commands(commands)
+    for command in (info, verify, view, convert, profiling, planning):
         command.add_command(commands)
     return parser

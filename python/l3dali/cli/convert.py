@@ -11,21 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from l3dali.cli import parser
 from l3dali.cli.inputs import NOT_L3_FILES
 from l3dali.cli.loop import interrupt_once, run_jobs
-from l3dali.cli.parser import (
-    CHANNELS,
-    CODING,
-    IMAGES,
-    JOBS,
-    LABELS,
-    REPORT,
-    SOURCES,
-    image_options,
-    local_cores,
-    name_argument,
-    new_command,
-)
 from l3dali.cli.summary import (
     EXIT_FAILED,
     check_summary,
@@ -80,7 +68,7 @@ _FEW = 10  # names that are printed
 def add_command(commands: Commands) -> None:
     """Adds `l3 convert` to the commands of the parser `l3`."""
     formats = ", ".join(["l3", *(suffix[1:] for suffix in WRITERS), "source"])
-    new_command(
+    parser.new_command(
         commands,
         "convert",
         _run,
@@ -91,12 +79,12 @@ def add_command(commands: Commands) -> None:
         l3 convert photos photos-mixed --plan plan.json   formats of l3 plan
         l3 convert photos-l3 photos-png --to png          back
         """,
-        SOURCES,
+        parser.SOURCES,
         f"""
         dest DEST     output folder or URL
         --to FORMAT   output format: {formats} (the original format of each image); default: l3
         """,
-        *(CHANNELS, CODING),
+        *(parser.CHANNELS, parser.CODING),
         """
         --plan FILE      result of l3 plan, which chooses the format of each image
         --labels NAMES   label maps: the end of their names or fields (seg.png), or a pattern of
@@ -104,22 +92,20 @@ def add_command(commands: Commands) -> None:
         --on-error       if an image cannot be converted: fail its shard, keep it unchanged, or drop
                          its sample; default: %(default)s
         """,
-        IMAGES,
+        parser.IMAGES,
         """
         --remove-gone   remove unchanged results of earlier runs whose sources are gone
         --dry-run       print what would be done, and write nothing
         --verify        decode each result and compare it with its source; default: yes
         --grow          convert lossy images even if the result is larger
         """,
-        JOBS,
-        """
-        --engine   this machine, or the Ray cluster of RAY_ADDRESS; default: local
-        """,
-        REPORT,
-        dest={"type": name_argument},
+        parser.JOBS,
+        "--engine   this machine, or the Ray cluster of RAY_ADDRESS; default: local",
+        parser.REPORT,
+        dest={"type": parser.name_argument},
         to={"choices": formats.split(", "), "default": "l3"},
         plan={"type": str},
-        labels=LABELS,
+        labels=parser.LABELS,
         on_error={"choices": ["fail", "keep", "drop"], "default": "keep"},
         verify={"action": argparse.BooleanOptionalAction, "default": True},
         engine={"choices": ["local", "ray"], "default": "local"},
@@ -141,7 +127,9 @@ def _run(arguments: argparse.Namespace) -> int:
             raise UsageError(
                 f"{name} cannot be combined with {'--to' if arguments.plan is None else '--plan'}"
             )
-    _refuse_dest(arguments.dest)
+    local = Path(arguments.dest.removeprefix("file://"))
+    if not is_remote(arguments.dest) and os.path.lexists(local) and not local.is_dir():
+        raise UsageError(f"{arguments.dest} is not a folder; DEST must be one")
     plan = None
     if arguments.plan is not None:
         from l3dali.datasets.liquid.plan import read_plan  # imports its libraries
@@ -156,7 +144,7 @@ def _run(arguments: argparse.Namespace) -> int:
         verify=arguments.verify,
         plan=plan,
         channels=arguments.channels,
-        **image_options(arguments),
+        **parser.image_options(arguments),
     )
     if arguments.json_summary is not None and arguments.dry_run:
         raise UsageError("--json-summary cannot be combined with --dry-run")
@@ -218,13 +206,6 @@ def _run(arguments: argparse.Namespace) -> int:
             return conclude(arguments, summary.failures, lines, fields)
 
 
-def _refuse_dest(url: str) -> None:
-    """Refuses a DEST that is a file."""
-    local = Path(url.removeprefix("file://"))
-    if not is_remote(url) and os.path.lexists(local) and not local.is_dir():
-        raise UsageError(f"{url} is not a folder; DEST must be one")
-
-
 def _find_sources(arguments: argparse.Namespace) -> Sources:
     sources = find_sources(arguments.sources)
     if arguments.remove_gone:  # Sources that are not found would seem to be gone.
@@ -239,7 +220,7 @@ def _find_sources(arguments: argparse.Namespace) -> Sources:
 @contextmanager
 def _open_engine(arguments: argparse.Namespace) -> Iterator[tuple[Engine, int]]:
     """The engine, and how many jobs it runs at a time."""
-    jobs = arguments.jobs or local_cores()
+    jobs = arguments.jobs or parser.local_cores()
     if arguments.engine == "local":
         yield run_local, jobs
         return
@@ -260,7 +241,9 @@ def _find_work(
     """The options and the work of a run, and why it would stop: lossy sources would grow."""
 
     def growth_of(work: Work) -> str:
-        return "" if arguments.grow else tell_growth(work.jobs, arguments.jobs or local_cores())
+        return (
+            "" if arguments.grow else tell_growth(work.jobs, arguments.jobs or parser.local_cores())
+        )
 
     work = find_work(sources, arguments.dest, options, manifest, workers)
     _check_names(work, options)

@@ -36,9 +36,7 @@ def add_command(commands: Commands) -> None:
         l3 info shards-l3/a-000.tar
         """,
         PLACES,
-        """
-        --json   print a JSON list
-        """,
+        "--json   print a JSON list",
         paths={"type": path_or_url_argument},
     )
 
@@ -72,7 +70,8 @@ def _json_fields(info: codec.Info) -> dict[str, object]:
     fields = {**asdict(info), "shape": info.shape, "dtype": info.dtype.name}
     for name in ("icc", "exif", "palette", "xmp", "metadata_json"):
         fields[f"{name.removesuffix('_json')}_bytes"] = len(fields.pop(name) or b"")
-    fields["other_chunks"] = _other_chunks(info)
+    chunks = codec.chunks_of(info.other_chunks)
+    fields["other_chunks"] = [{"type": kind, "bytes": size} for kind, size in chunks]
     volume = info.volume
     fields["volume"] = None if volume is None else volume.shape
     fields["metadata"] = None
@@ -81,11 +80,6 @@ def _json_fields(info: codec.Info) -> dict[str, object]:
     except ValueError as error:
         fields["metadata_error"] = str(error)
     return fields
-
-
-def _other_chunks(info: codec.Info) -> list[dict[str, object]]:
-    chunks = codec.chunks_of(info.other_chunks)
-    return [{"type": kind, "bytes": size} for kind, size in chunks]
 
 
 def _metadata_text(info: codec.Info) -> list[str]:
@@ -117,8 +111,8 @@ def _info_text(path: str, info: codec.Info) -> str:
         "metadata": info.metadata_json,
     }
     kept = [f"{name} of {len(data)} bytes" for name, data in chunks.items() if data is not None]
-    others = _other_chunks(info)
-    kept += [f"chunk {each['type']!r} of {each['bytes']} bytes" for each in others[:_SHOWN_CHUNKS]]
+    others = codec.chunks_of(info.other_chunks)
+    kept += [f"chunk {kind!r} of {size} bytes" for kind, size in others[:_SHOWN_CHUNKS]]
     if len(others) > _SHOWN_CHUNKS:
         kept.append(f"{len(others) - _SHOWN_CHUNKS} more chunks")
     bits_per_pixel = 8 * info.encoded_bytes / (info.width * info.height)

@@ -16,7 +16,7 @@ from l3dali.datasets.convert.sources import Pipe, find_places
 from l3dali.errors import UsageError
 from l3dali.images.formats import WRITERS
 from l3dali.images.stacks import zipped
-from l3dali.signatures import IMAGE_SUFFIXES, suffix_of, unread_images
+from l3dali.signatures import IMAGE_SUFFIXES, unread_images
 
 if TYPE_CHECKING:
     import argparse
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.sources import Place, Places
 
 STDIN = Path("/dev/stdin")  # for `-`, which may also be the name of a file
-L3_SUFFIX = ".l3"
-KNOWN_SUFFIXES = IMAGE_SUFFIXES | WRITERS.keys() | {L3_SUFFIX}
+KNOWN_SUFFIXES = IMAGE_SUFFIXES | WRITERS.keys() | {".l3"}
 NOT_L3_FILES = (
     "use the originals, or the output of l3 convert --to png; docs/my-data.md shows how Python "
     "encodes L3 files again"
@@ -62,18 +61,13 @@ def find_inputs(options: argparse.Namespace, convert: str) -> Found:
     else:
         found = Found()
         for path in dict.fromkeys(options.paths):
-            if path != STDIN and os.path.isdir(path) and not takes_folders(options):  # noqa: PTH112
+            if path != STDIN and os.path.isdir(path) and not getattr(options, "volumes", False):  # noqa: PTH112
                 raise UsageError(f"{path} is a folder: use {convert.format(path)}")
             found.files[path] = Path(path.name)
     if not found.files and not found.failures:
         raise UsageError(f"{options.files_from} names no files")
     found.pipes = set(filter(is_pipe, found.files))
     return found
-
-
-def takes_folders(options: argparse.Namespace) -> bool:
-    """Whether a folder is a DICOM series."""
-    return bool(getattr(options, "volumes", False))
 
 
 def find_l3_images(options: argparse.Namespace) -> tuple[dict[str, Place | Pipe], Places]:
@@ -112,14 +106,13 @@ def listed_names(source: Path) -> list[str]:
 def _find_listed(options: argparse.Namespace, convert: str) -> Found:
     """The files of a list. Results keep their names below PATH."""
     base, found = _base(options), Found()
-    start = _absolute(base)
     for name in listed_names(options.files_from):
         path = base / name
-        relative = Path(os.path.relpath(_absolute(path), start))
+        relative = Path(os.path.relpath(path, base))
         if relative.parts[:1] == ("..",):
             reason = f"outside {'the current folder' if base == Path() else base}"
             found.failures.append(Failure(path, reason))
-        elif os.path.isdir(path) and not takes_folders(options):  # noqa: PTH112
+        elif os.path.isdir(path) and not getattr(options, "volumes", False):  # noqa: PTH112
             found.failures.append(Failure(path, f"a folder: use {convert.format(path)}"))
         else:
             found.files[path] = relative
@@ -133,20 +126,10 @@ def _base(options: argparse.Namespace) -> Path:
     return base
 
 
-def _absolute(path: Path) -> str:
-    # Path.absolute() and normpath take four times as long, for each of a million files.
-    return os.path.abspath(path)  # noqa: PTH100
-
-
 def is_pipe(path: Path) -> bool:
     """Whether a path is standard input, a pipe or a device."""
     is_special = os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))  # noqa: PTH110, PTH112, PTH113
     return path == STDIN or is_special
-
-
-def is_image_name(name: str) -> bool:
-    """Whether this is the name of an image."""
-    return suffix_of(name).lower() in KNOWN_SUFFIXES
 
 
 def read_file(path: Path, pipes: Collection[Path] = ()) -> bytes:

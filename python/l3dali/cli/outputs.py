@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from l3dali import atomic
 from l3dali.cli.inputs import KNOWN_SUFFIXES
+from l3dali.datasets.convert.work import claim
 from l3dali.errors import UsageError
 from l3dali.signatures import suffix_of
 
@@ -93,31 +94,20 @@ def without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
     Raises:
         UsageError: two sources have one target, or a target is a source, also through links.
     """
-
-    @cache
-    def real(folder: Path) -> str:
-        return os.path.realpath(folder)
-
-    def place_of(path: Path) -> str:
-        return f"{real(path.parent)}/{path.name}"
-
-    targets: dict[Path, Path] = {}
-    by_place: dict[str, Path] = {}  # sources, by the place of their target
-    for source, target in pairs:
-        first = by_place.setdefault(place_of(target), source)
-        if place_of(first) != place_of(source):
-            raise UsageError(
-                f"{first} and {source} would both become {target}: rename one of them, or put them "
-                "into folders of their own"
-            )
-        targets.setdefault(first, target)
-    sources = {_identity(source): source for source in targets}
-    for target in targets.values():
+    real = cache(os.path.realpath)
+    targets: dict[str, tuple[Path, Path]] = {}  # by the place of the source
+    claims: dict[str, str] = {}
+    for pair in pairs:
+        place, result = (f"{real(path.parent)}/{path.name}" for path in pair)
+        claim(claims, result, place)
+        targets.setdefault(place, pair)
+    found = dict(targets.values())
+    sources = {_identity(source): source for source in found}
+    for target in found.values():
         identity = _identity(target)
         if identity is not None and identity in sources:
-            source = sources[identity]
-            raise UsageError(f"input and output are the same file: {target} is {source}")
-    return targets
+            raise UsageError(f"input and output are the same file: {target} is {sources[identity]}")
+    return found
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -37,10 +37,6 @@ _COMPLETE_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are UsageErrors."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        # An abbreviation such as `--label` may be another option.
-        super().__init__(*arguments, **(options | {"allow_abbrev": False}))
-
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
 
@@ -63,10 +59,8 @@ class Parser(argparse.ArgumentParser):
                 into = group.add_mutually_exclusive_group() if is_first else group
             left, what = re.split(" {2,}", line.removeprefix("| "), maxsplit=1)
             names = re.findall(r"(?<!\S)--?[a-z-]+", left) or left.split()[:1]
-            name, value = (
-                names[-1].lstrip("-").replace("-", "_"),
-                left.split(names[-1], 1)[1].strip(),
-            )
+            name = names[-1].lstrip("-").replace("-", "_")
+            value = left.split(names[-1], 1)[1].strip()
             known = _SETTINGS.get(name, {}) | settings.get(name, {})
             if value:
                 known = {"metavar": value, "type": _TYPES.get(value)} | known
@@ -100,6 +94,7 @@ def new_command(
         description=summary,
         epilog=f"examples:\n{shown}\n\n{_EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # `--label` may stand for another option
     )
     command.add_tables(tables, settings)
     command.set_defaults(run=run)
@@ -129,9 +124,7 @@ NEW_FILE = """
 -o, --output FILE   result; - is standard output; default: %(default)s
 --overwrite         replace an existing FILE
 """
-JOBS = f"""
--j, --jobs JOBS   number of threads; default here: {local_cores()}
-"""
+JOBS = f"-j, --jobs JOBS   number of threads; default here: {local_cores()}"
 REPORT = """
 -q, --quiet           print only failures
 --json-summary FILE   JSON report with all failures; - is standard output
@@ -141,20 +134,14 @@ CODING = """
              and come back byte for byte, others as rans); default: jpeg
 --effort N   compression effort of rans, 1 (fastest) to 9 (smallest); default: %(default)s
 """
-MAX_PIXELS = """
---max-pixels N   refuse larger images; default: %(default)s
-"""
-LAYOUT = """
---layout   axes of .npy arrays; default: HWC; arrays like CHW are refused
-"""
-CHANNELS = """
---channels N,N,...   channels to decode, in this order, from 0; default: all
-"""
+MAX_PIXELS = "--max-pixels N   refuse larger images; default: %(default)s"
+LAYOUT = "--layout   axes of .npy arrays; default: HWC; arrays like CHW are refused"
+CHANNELS = "--channels N,N,...   channels to decode, in this order, from 0; default: all"
 READING = f"""
 --orient       turn images by their EXIF data
 --max-side N   shrink larger images to N pixels on the longer side; label maps are not blended
-{MAX_PIXELS.strip()}
-{LAYOUT.strip()}
+{MAX_PIXELS}
+{LAYOUT}
 """
 IMAGES = f"""
 {READING.strip()}
@@ -179,9 +166,6 @@ def image_options(options: argparse.Namespace) -> dict[str, Any]:
     names = ("orient", "max_side", "max_pixels", "layout", "palette", "dicom_tags", "volumes")
     fields = {name: getattr(options, name) for name in names}
     return fields | {"worker_memory": options.worker_memory * 2**20}
-
-
-_UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 
 
 def path_argument(text: str) -> Path:
@@ -243,7 +227,8 @@ def rate_argument(text: str) -> float:
     if text == "unlimited":
         return math.inf
     match = re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+) ?([kmgt]?)b(/s|ps)?", text.lower())
-    rate = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    units = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+    rate = float(match[1]) * units[match[2]] if match else 0.0
     if not 1e3 <= rate <= 1e15:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a rate, such as 200MB/s, 2GB/s, unlimited"

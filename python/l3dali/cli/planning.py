@@ -12,35 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from l3dali.cli.outputs import STDOUT, new_file, without_collisions, write_file
 from l3dali.cli.parser import HOST, NEW_FILE, new_command, path_argument, positive_float
-from l3dali.console import complain, megabytes, print_table, printable, ratio
-from l3dali.datasets.liquid.profile import (
-    CACHE,
-    CPU,
-    DEFAULT_BATCH,
-    DEFAULT_MIN_GAIN,
-    FORMATS,
-    L3_FORMATS,
-)
+from l3dali.console import complain, print_table, printable
+from l3dali.datasets.liquid.profile import DEFAULT_BATCH, DEFAULT_MIN_GAIN, FORMATS, L3_FORMATS
+from l3dali.datasets.liquid.words import PLAN_HEADERS, plan_lines, plan_rows
 
 if TYPE_CHECKING:
-    from typing import TextIO
-
     from l3dali.cli.parser import Commands
     from l3dali.datasets.liquid.model import Limits
-    from l3dali.datasets.liquid.plan import Plan
     from l3dali.datasets.liquid.profile import Profile
-
-_LEAST_SHARE = 0.005  # that is worth an argument
-_WORDS = {
-    "cores": "the cores",
-    "disk": "the disk",
-    "network": "the network",
-    "file_system": "the shared file system",
-    "upload": "the upload to the GPU",
-    "switch": "the PCIe switches",
-    "gpu": "decoding on the GPU",
-    "step": "the GPU, which trains and decodes",
-}
 
 
 def add_command(commands: Commands) -> None:
@@ -56,9 +35,7 @@ def add_command(commands: Commands) -> None:
         l3 plan profile.json --target 900 --formats rans,packed -o lean.json
         l3 plan profile.json --host dgx-a100 --nodes 8 --file-system 40GB/s -o a.json
         """,
-        """
-        profile PROFILE   file from l3 profile
-        """,
+        "profile PROFILE   file from l3 profile",
         NEW_FILE,
         """
         --formats LIST    formats to choose from: source, jpeg, rans, packed, stored; default: all
@@ -109,12 +86,15 @@ def run(arguments: argparse.Namespace) -> int:
     plan = find_plan(profile, limits, arguments.formats, arguments.min_gain)
     write_file(target, f"{plan.to_json()}\n".encode())
     file = sys.stderr if target == STDOUT else sys.stdout
-    _print(plan, file)
+    print_table(PLAN_HEADERS, *plan_rows(plan), file=file)
+    print(*plan_lines(plan), sep="\n", file=file)
     if described is not None:
         what = f"{printable(described.name)}: nothing was measured there"
         if profile.host.gpu is not None:
             of_cores = [
-                name for name in plan.candidates if _is_l3(name) and name not in described.decode
+                name
+                for name in plan.candidates
+                if name in L3_FORMATS and name not in described.decode
             ]
             if of_cores:
                 what += f"; it has no GPU rate for {' and '.join(of_cores)}, which its cores decode"
@@ -154,107 +134,3 @@ def _formats(text: str) -> list[str]:
         if name not in FORMATS:
             raise argparse.ArgumentTypeError(f"{name!r} is unknown; use {', '.join(FORMATS)}")
     return formats
-
-
-def _print(plan: Plan, file: TextIO) -> None:
-    predicted = plan.predicted
-    rows = []
-    for key, share in predicted.shares.items():
-        stored_as, _, place = key.partition("@")
-        rows.append([stored_as, place, f"{share:.1%}", f"{share * plan.images:.0f}"])
-    print_table(["stored as", "decoded", "share", "images"], *rows, file=file)
-    later, first = predicted.rate, predicted.first_rate
-    print(f"predicted: {_rate(later)} images/s, {_rate(first)} in the first epoch", file=file)
-    for line in [_bound(plan), *_gains(plan), *_decoding(plan)]:
-        print(line, file=file)
-    grown = ratio(predicted.stored_bytes, predicted.source_bytes)
-    print(f"on disk: {megabytes(predicted.stored_bytes)}, ratio {grown}", file=file)
-
-
-def _decoding(plan: Plan) -> list[str]:
-    """The call of a pipeline that decodes by the plan; nothing if only cores decode."""
-    shares = {key: share for key, share in plan.predicted.shares.items() if _is_l3(key)}
-    on_cpu = all(key.endswith(f"@{CPU}") for key in shares)
-    if shares and plan.limits.crop:
-        device = "" if on_cpu else ', device="mixed"'
-        return [
-            "read them by: fn.l3.readers.file(files=paths, lazy=True)",
-            f"decode L3 by: fn.l3.decode_crop(encoded, crop={tuple(plan.limits.crop)}{device})",
-        ]
-    if on_cpu:
-        return []
-    arguments = ['encoded, device="mixed"']
-    of_cores = sum(share for key, share in shares.items() if key.endswith(f"@{CPU}"))
-    on_cores = of_cores / sum(shares.values())
-    cache = (plan.limits.host.gpu_cache or 0) if any(CACHE in key for key in shares) else 0
-    mixes = on_cores >= _LEAST_SHARE or len(shares) < len(plan.predicted.shares)
-    if on_cores >= _LEAST_SHARE:
-        arguments.append(f"cpu_share={on_cores:.2f}")
-    if cache:
-        arguments.append(f"cache_size={cache / 2**20:.0f}")
-    if cache and not mixes:
-        arguments.append("skip_cached_images=True")
-    call = "l3dali.pipeline.decode" if mixes else "fn.l3.decode"
-    lines = [f"decode them by: {call}({', '.join(arguments)})"]
-    if cache and mixes:
-        lines.append(
-            "this rate needs `skip_cached_images`, which that call lacks; --gpu-cache 0 predicts "
-            "its rate"
-        )
-    elif cache:
-        reader = "fn.readers.file(files=paths, skip_cached_images=True)"
-        lines.append(f"read them by: {reader}, or another reader with that argument")
-    return lines
-
-
-def _is_l3(key: str) -> bool:
-    """Whether the format of a key `format@place` is an L3 coding."""
-    return key.partition("@")[0] in L3_FORMATS
-
-
-def _rate(number: float) -> str:
-    """Images a second, for people."""
-    return f"{number:,.0f}" if number >= 1000 else f"{number:.1f}"
-
-
-def _bound(plan: Plan) -> str:
-    """The resource that limits the rate."""
-    binding = plan.predicted.binding
-    if not binding:
-        what = "the target" if plan.limits.target else "the rate of the training step"
-        return f"{what} is reached"
-    return "bound by " + " and ".join(f"{_WORDS[name]} ({d:.0%})" for name, d in binding.items())
-
-
-def _gains(plan: Plan) -> list[str]:
-    """The gains of switching and mixing."""
-    predicted = plan.predicted
-    single = predicted.best_single
-    rate = predicted.single_rates[single]
-    source = predicted.single_rates.get("source")
-    lines = []
-    if source is None:
-        lines.append("the originals cannot be decoded in a pipeline, or are not in --formats")
-    elif single != "source":
-        lines.append(
-            f"switching from the originals ({_rate(source)} images/s) to {single} alone "
-            f"({_rate(rate)}): {rate / source:.2f} times"
-        )
-    if jpeg := predicted.jpeg:
-        lines.append(
-            f"jpeg in place of JPEG files: {jpeg['stored_bytes']:.2f} of their bytes, "
-            f"{jpeg['cpu_seconds']:.2f} of the CPU time to decode them"
-        )
-    if len(plan.formats) > 1:
-        gain = predicted.rate / rate
-        lines.append(f"mixing beyond {single} alone ({_rate(rate)} images/s): {gain:.2f} times")
-    else:
-        gain = max(0.0, predicted.best_rate / predicted.rate - 1)
-        used = {key.partition("@")[0] for key, share in predicted.shares.items() if share > 0}
-        others = sorted(used - set(plan.formats))
-        what = f"where it can be, else {' or '.join(others)}," if others else "alone"
-        lines.append(
-            f"do not mix: {plan.formats[0]} {what} gives {_rate(predicted.rate)} images/s, "
-            f"and the best mix {gain:.1%} more (--min-gain {plan.min_gain:.1%})"
-        )
-    return lines

@@ -1,13 +1,16 @@
-"""Files and pipes, for `l3 encode` and `l3 decode`: jobs that have no manifest."""
+"""The commands `l3 encode` and `l3 decode`, for files and pipes: jobs that have no manifest."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import time
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from l3dali.cli import parser
 from l3dali.cli.inputs import find_inputs, read_file
 from l3dali.cli.loop import run_jobs
 from l3dali.cli.outputs import find_targets, is_stream, keeps, write_file
@@ -16,29 +19,132 @@ from l3dali.console import Failure, reason_of
 from l3dali.datasets.convert.containers import is_shard_name
 from l3dali.datasets.convert.conversion import convert_image
 from l3dali.datasets.convert.engine import run_local
-from l3dali.datasets.convert.images import Blob
+from l3dali.datasets.convert.images import Blob, Options
 from l3dali.datasets.convert.manifest import DONE, FAILED, Row
 from l3dali.datasets.convert.pool import convert_alone
 from l3dali.datasets.convert.storage import open_folder
 from l3dali.datasets.convert.work import batches, summarize
 from l3dali.errors import UsageError
+from l3dali.files import info
+from l3dali.images.formats import WRITERS
+from l3dali.images.transcoding import jpeg_suffix, volume_suffix
+from l3dali.signatures import suffix_of
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable, Collection
 
-    from l3dali.datasets.convert.images import Options
+    from l3dali.cli.parser import Commands
     from l3dali.datasets.convert.storage import Stored
 
+_FILES = (parser.FILES, parser.OUTPUT, parser.JOBS, parser.REPORT)
 
-def make_files(
-    arguments: argparse.Namespace, options: Options, suffix_of: Callable[[Path], str]
+
+def add_commands(commands: Commands) -> None:
+    """Adds `l3 encode` and `l3 decode`."""
+    parser.new_command(
+        commands,
+        "encode",
+        _encode,
+        "Encode image files. For folders and shards: l3 convert.",
+        """
+        l3 encode photo.png                        photo.l3 beside it
+        l3 encode *.png -o l3/ --verify            each result compared
+        l3 encode photo.png -o small.l3 --max-side 256
+        find . -name '*.png' -print0 | l3 encode --files-from - -o l3/
+        curl -s https://example.org/a.png | l3 encode - -o a.l3
+        """,
+        *_FILES,
+        parser.CODING,
+        """
+        --verify   decode and compare before writing
+        --labels   mark all images as label maps, with --palette index; --no-labels lets --max-side
+                   shrink images that look like label maps
+        """,
+        parser.IMAGES,
+        labels={"action": argparse.BooleanOptionalAction},
+    )
+    formats = ", ".join(suffix[1:] for suffix in WRITERS)
+    parser.new_command(
+        commands,
+        "decode",
+        _decode,
+        "Decode L3 files into other formats. For folders and shards: l3 convert.",
+        """
+        l3 decode photo.l3                         photo.png, or the original .jpg
+        l3 decode photo.l3 -o photo.tif            the suffix names the format
+        l3 decode train_l3/*.l3 -o images/ --format webp
+        l3 decode photo.l3 -o - --format ppm | display
+        l3 decode scene.l3 -o rgb.png --channels 3,2,1   three of many bands
+        """,
+        *_FILES,
+        f"""
+        --format FORMAT   output format: {formats}; default: from the suffix of OUT, else the
+                          original JPEG file, nii.gz or tif for volumes, else png
+        """,
+        *(parser.CHANNELS, parser.MAX_PIXELS),
+        format={"choices": formats.split(", ")},
+    )
+
+
+def _encode(options: argparse.Namespace) -> int:
+    how = Options(
+        coding=options.coding,
+        effort=options.effort,
+        labels=("*",) if options.labels else (),
+        verify=options.verify,
+        keep_text=options.preserve,
+        refuse_labels=options.labels is None,
+        on_error="fail",
+        all_images=True,
+        keep_suffix=False,
+        **parser.image_options(options),
+    )
+    return _make_files(options, how, lambda _: ".l3")
+
+
+def _decode(options: argparse.Namespace) -> int:
+    named = _output_suffix(options)
+    suffix, wants_pixels = named or ".png", bool(named or options.channels)
+    how = Options(
+        suffix[1:],
+        channels=options.channels,
+        on_error="fail",
+        verify=False,
+        all_images=True,
+        max_pixels=options.max_pixels,
+        restore_jpeg=not wants_pixels,
+    )
+
+    def suffix_for(path: Path) -> str:
+        if wants_pixels:
+            return suffix
+        with suppress(OSError, ValueError):  # reported when the file is decoded
+            found = info(path) if path.is_file() else None
+            return (found and (jpeg_suffix(found) or volume_suffix(found))) or suffix
+        return suffix
+
+    return _make_files(options, how, suffix_for)
+
+
+def _output_suffix(options: argparse.Namespace) -> str:
+    """The suffix that the output or `--format` names, or ""."""
+    asked = f".{options.format}" if options.format else ""
+    named = "" if options.output is None else suffix_of(options.output).lower()
+    if named not in WRITERS or options.output.is_dir():
+        return asked
+    if asked and asked != named:
+        raise UsageError(f"--format {options.format} and {options.output} do not agree")
+    return named
+
+
+def _make_files(
+    arguments: argparse.Namespace, options: Options, suffix_for: Callable[[Path], str]
 ) -> int:
-    """Converts each input; `suffix_of` gives the suffix of its result. Returns the exit code."""
+    """Converts each input; `suffix_for` gives the suffix of its result. Returns the exit code."""
     check_summary(arguments.json_summary)
     goal = "" if options.to == "l3" else f" --to {options.to}"
     found = find_inputs(arguments, f"l3 convert {{}} {arguments.output or 'OUT'}{goal}")
-    targets = find_targets(found, arguments, suffix_of)
+    targets = find_targets(found, arguments, suffix_for)
     start = time.perf_counter()
     rows: list[Row] = []
     failures, kept = found.failures, 0

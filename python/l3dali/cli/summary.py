@@ -53,10 +53,22 @@ def conclude(
     fields: dict[str, Any],
 ) -> int:
     """Prints remarks and failures, and writes the JSON summary; returns the exit code."""
-    code = EXIT_FAILED if failures else 0
+    code, path = EXIT_FAILED if failures else 0, getattr(options, "json_summary", None)
     say([] if getattr(options, "quiet", False) else lines)
     tell_failures(failures, has_summary=hasattr(options, "json_summary"))
-    write_summary(getattr(options, "json_summary", None), code, failures, fields)
+    if path is not None:
+        check_summary(path)
+        summary = {
+            "version": __version__,
+            "exit_code": code,
+            **fields,
+            "failed": len(failures),
+            "failures": [
+                {"path": without_password(str(failure.path)), "reason": failure.reason}
+                for failure in failures
+            ],
+        }
+        write_file(path, f"{json.dumps(summary, indent=2)}\n".encode())
     return code
 
 
@@ -69,23 +81,3 @@ def check_summary(path: Path | None) -> None:
         return
     if path.is_dir() or not _SUMMARY.match(path.read_bytes()):
         raise UsageError(f"--json-summary {path}: the file is not a summary; name another file")
-
-
-def write_summary(
-    path: Path | None, code: int, failures: Sequence[Failure], fields: dict[str, Any]
-) -> None:
-    """Writes the file of `--json-summary`: fields of the command and common fields."""
-    if path is None:
-        return
-    check_summary(path)
-    summary = {
-        "version": __version__,
-        "exit_code": code,
-        **fields,
-        "failed": len(failures),
-        "failures": [
-            {"path": without_password(str(failure.path)), "reason": failure.reason}
-            for failure in failures
-        ],
-    }
-    write_file(path, f"{json.dumps(summary, indent=2)}\n".encode())

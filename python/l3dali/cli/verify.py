@@ -48,9 +48,7 @@ def add_command(commands: Commands) -> None:
         l3 verify s3://data/train-l3             shards, and hashes of the manifest
         """,
         PLACES,
-        """
-        --source SOURCE   source of PATH, a file or folder, to compare
-        """,
+        "--source SOURCE   source of PATH, a file or folder, to compare",
         *(READING, JOBS, REPORT),
         paths={"type": path_or_url_argument},
         source={"type": path_or_url_argument},
@@ -71,17 +69,20 @@ def _verify(options: argparse.Namespace) -> int:
         place = each if isinstance(each, Place) else None
 
         def look(blob: Blob) -> codec.Info:
-            is_compared = place is not None and place.kind == FILES
-            if place is not None and place.row is not None and place.row.kind == OTHER:
-                is_compared = False  # a copy
-            if sources is None or place is None or not is_compared:
-                _check(blob.data, threads, options.max_pixels)
-                return codec.info(blob.data)
+            is_copy = place is None or (place.row is not None and place.row.kind == OTHER)
             try:
-                sources.compare(place, blob.data, threads)
+                if (
+                    sources is not None
+                    and place is not None
+                    and place.kind == FILES
+                    and not is_copy
+                ):
+                    sources.compare(place, blob.data, threads)
+                    return codec.info(blob.data)
             except Exception:
                 _check(blob.data, threads, options.max_pixels)  # Damage is reported first.
                 raise
+            _check(blob.data, threads, options.max_pixels)
             return codec.info(blob.data)
 
         contents, failures = each.look(look)

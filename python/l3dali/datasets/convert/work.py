@@ -157,7 +157,11 @@ def find_work(
                 results = result_names(name, options, names.get(name))
             if row is not None and row.result is not None and is_kept:
                 results = [*results, row.result]
-            _claim(work, results, name, folder.place(name), options)
+            for result in results:
+                if options.to == SOURCE_FORMAT:  # An image comes back with the suffix that it had.
+                    stem, dot, suffix = result.rpartition(".")
+                    result = stem + dot + suffix.lower()
+                claim(work.claims, result, name, folder.place(name))
             if row is not None and is_kept:
                 work.kept.append(row)
             elif kind == FILES:
@@ -186,18 +190,18 @@ def find_work(
     return work
 
 
-def _claim(work: Work, results: Iterable[str], source: str, place: str, options: Options) -> None:
-    """Refuses two sources of one result."""
-    for result in results:
-        if options.to == SOURCE_FORMAT:  # An image comes back with the suffix that it had.
-            stem, dot, suffix = result.rpartition(".")
-            result = stem + dot + suffix.lower()
-        other = work.claims.setdefault(result, source)
-        if other != source:
-            raise UsageError(
-                f"{other} and {place} would both make {result}: rename one of them, or put them "
-                "into folders of their own"
-            )
+def claim(claims: dict[str, str], result: str, source: str, shown: str = "") -> None:
+    """Adds a result and its source, which errors show as `shown`.
+
+    Raises:
+        UsageError: another source has this result.
+    """
+    other = claims.setdefault(result, source)
+    if other != source:
+        raise UsageError(
+            f"{other} and {shown or source} would both make {result}: rename one of them, or put "
+            "them into folders of their own"
+        )
 
 
 def _find_unknown(work: Work, target: Folder, there: set[str], manifest: Manifest) -> None:
