@@ -824,7 +824,7 @@ def test_jpeg_would_grow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     source = write_tar(tmp_path / "s" / "a.tar", [(f"{i}.jpg", jpeg) for i in range(120)])
     assert convert(source, tmp_path / "d", "--coding", "rans") == 2
     error = capsys.readouterr().err
-    assert "The first 100 images" in error
+    assert "The first 32 images" in error
     assert "--grow" in error
     assert files_below(tmp_path / "d") == set()
     assert convert(source, tmp_path / "d", "--coding", "rans", "--grow") == 0

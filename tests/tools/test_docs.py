@@ -186,6 +186,8 @@ RUN_BY = {
         "integrations/test_files_s3",
     ),
     **{(f"docs/{name}.md", "python"): ("tools/test_docs",) for name in HOW_TO},
+    ("docs/imagenet.md", "bash"): ("integrations/test_imagenet_doc",),
+    ("docs/imagenet.md", "python"): ("integrations/test_imagenet_doc",),
     ("docs/integrations.md", "python"): (
         "integrations/test_integrations_doc",
         "integrations/test_streaming",

@@ -188,7 +188,7 @@ def is_disk_full(rows: Sequence[Row]) -> bool:
     return any(row.error_number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS) for row in rows)
 
 
-SAMPLED_IMAGES = 100
+SAMPLED_IMAGES = 32
 
 
 def tell_growth(jobs: Sequence[Job], threads: int) -> str:
