@@ -33,7 +33,8 @@ DALI_SCHEMA(l3__DecoderAttr)
 
 ``RGB``, ``BGR``, ``GRAY`` and ``YCbCr`` convert as :meth:`nvidia.dali.fn.decoders.image` converts a
 PNG file of the same samples without gAMA and sRGB chunks. Images with three or four channels are RGB,
-those with one or two are gray. Alpha is dropped.)code",
+those with one or two are gray. Alpha is dropped. JPEG files that were kept as such convert as the JPEG
+file does: ``GRAY`` is its luma plane.)code",
                     DALI_ANY_DATA)
     .AddOptionalArg<std::vector<int>>("channels",
                                       R"code(The channels of the output, in this order, by

@@ -106,7 +106,9 @@ with `mean` and `std` keep *scaled* numbers, and refuse nothing if `mean` or `st
 """
 
 IGNORED = """Operators accept these arguments of the DALI operators that they replace. They tune
-decoders of other formats, or are for volumes, and have no effect here."""
+decoders of other formats, or are for volumes, and have no effect here. Of JPEG files that were kept
+as such, L3 always gives the pixels of the accurate transform and of fancy upsampling, as
+`fn.decoders.image` does by default on the CPU."""
 WITHOUT_EFFECT = {
     "cache_batch_copy",
     "crop_d",

@@ -93,7 +93,8 @@ enum {
   L3_COLORS_RGB = 1,
   L3_COLORS_BGR = 2,
   // (9797 red + 19234 green + 3737 blue) / 32768, that is 0.299, 0.587 and 0.114 of them. Samples
-  // of 8 bits are rounded down, those of 16 bits to the nearest.
+  // of 8 bits are rounded down, those of 16 bits to the nearest. Of jpeg tiles in YCbCr it is their
+  // luma, as libjpeg gives it.
   L3_COLORS_GRAY = 3,
   L3_COLORS_RGB_ALPHA = 4,
   L3_COLORS_GRAY_ALPHA = 5

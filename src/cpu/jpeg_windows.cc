@@ -251,23 +251,30 @@ class Windows {
   void StoreWindow(const OutputPlan& plan, uint32_t y, uint32_t count, const RowSources* sources) {
     const Window& window = plan.window;
     const bool is_stored = HasStoredRows(info_, plan);
+    const bool is_luma = jpeg_.color == JpegColor::kYcbcr && plan.HasLuma();
     const uint64_t row_bytes = uint64_t{window.width_px} * jpeg_.components;
     for (uint32_t i = 0; i < count; ++i) {
       uint8_t* const out =
           is_stored ? plan.Place(0, y + i - window.y_px, 0) : pixels_ + i * row_bytes;
-      MakePixels(sources[i], window.x_px, window.width_px, (y + i) % 2, out);
+      MakePixels(sources[i], is_luma, window.x_px, window.width_px, (y + i) % 2, out);
     }
     if (is_stored) return;
     const TileRect rect = {window.x_px, y, window.width_px, count};
     source_.engine.store_rect(info_, plan, rect, {pixels_, row_bytes});
   }
 
-  void MakePixels(const RowSources& sources, uint32_t x, uint32_t width, uint32_t odd,
+  // `is_luma`: all channels are luma.
+  void MakePixels(const RowSources& sources, bool is_luma, uint32_t x, uint32_t width, uint32_t odd,
                   uint8_t* out) const {
     const uint32_t column = x - first_column_;
-    const uint8_t* planes[3] = {sources.luma + column, nullptr, nullptr};
+    const uint8_t* const luma = sources.luma + column;
+    const uint8_t* planes[3] = {luma, luma, luma};
     if (jpeg_.components == 1) {
-      std::memcpy(out, planes[0], width);
+      std::memcpy(out, luma, width);
+      return;
+    }
+    if (is_luma) {
+      source_.engine.jpeg->color(planes, false, width, out);
       return;
     }
     for (uint32_t i = 0; i < 2; ++i) {

@@ -21,9 +21,7 @@ constexpr uint32_t kFloats = 8;  // that are worked on together
 
 // Whether halves stay as they are: none is computed.
 inline bool KeepsHalves(const OutputPlan& plan) {
-  const uint8_t* end = plan.source + plan.channels;
-  return plan.type == OutputType::kF16 && plan.op == PixelOp::kSelect &&
-         std::find(plan.source, end, kLumaChannel) == end;
+  return plan.type == OutputType::kF16 && plan.op == PixelOp::kSelect && !plan.HasLuma();
 }
 
 // A run's samples, by source: the stored channels, then luma.

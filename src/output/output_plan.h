@@ -87,7 +87,8 @@ enum class PixelOp : uint8_t {
 
 // Sources that no file has. kFillChannel is fill[c]. kLumaChannel is a sample made of the
 // first three, in integers: their weighted sum and luma_rounding, divided by kLumaScale and
-// rounded down.
+// rounded down. Of jpeg tiles in YCbCr it is component Y, as if all channels were: no request mixes
+// luma and colours.
 constexpr uint8_t kFillChannel = 0xFF;
 constexpr uint8_t kLumaChannel = 0xFE;
 constexpr uint32_t kLumaRed = 9797, kLumaGreen = 19234, kLumaBlue = 3737;
@@ -131,6 +132,12 @@ struct OutputPlan {
   // What the places of its channels count from.
   L3_HOST_DEVICE uint8_t* PixelPlace(int64_t x, int64_t y) const {
     return data + (x * x_stride_bytes + y * y_stride_bytes);
+  }
+  L3_HOST_DEVICE bool HasLuma() const {
+    for (uint32_t c = 0; c < channels; ++c) {
+      if (source[c] == kLumaChannel) return true;
+    }
+    return false;
   }
   // Where channels are equally far apart.
   void SetChannelStride(int64_t bytes) {

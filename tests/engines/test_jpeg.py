@@ -15,12 +15,20 @@ import numpy as np
 import PIL.Image
 import pytest
 import reference_decoder
-from c_library import DecodeOptions, Window
+from c_library import COLORS, DecodeOptions, Window
 from engines import ENGINES, GAP
 from numpy.typing import NDArray
-from output_plans import Plan, assert_output, lay_out, random_plan, random_window, training_plan
+from output_plans import (
+    LUMA,
+    Plan,
+    assert_output,
+    lay_out,
+    random_plan,
+    random_window,
+    training_plan,
+)
 from reference_decoder import STATUS_NAMES
-from test_c_library import ranges_of
+from test_c_library import decode, ranges_of
 from test_output_plan import damage
 
 import l3dali
@@ -70,6 +78,21 @@ def needed_tiles(data: bytes, plan: Plan) -> list[int]:
     ]
 
 
+@functools.cache
+def luma(data: bytes) -> Image | None:
+    """Component Y of an image in YCbCr, as often as there are channels."""
+    parsed = reference_decoder.parse(data)
+    assert parsed.jpeg is not None
+    plane = reference_decoder.decode_luma(parsed)[..., None]
+    return np.repeat(plane, 3, axis=2) if parsed.jpeg.color == 1 else None
+
+
+def seen_by(plan: Plan, data: bytes, image: Image) -> Image:
+    """The pixels that a plan stores: of luma where it asks for that."""
+    gray = luma(data) if LUMA in plan.source else None
+    return image if gray is None else gray
+
+
 def with_tiles() -> list[tuple[str, bytes, Image]]:
     return [file for file in files() if file[0].startswith("jpeg_tiles_4")]
 
@@ -94,7 +117,7 @@ def test_plans(engine: str) -> None:
             plan = (training_plan if i % 3 == 0 else random_plan)(rng, image)
             outcome = engines.decode_plan(engine, data, plan, threads=1 + i % 2)
             assert outcome.samples is not None, (name, plan)
-            assert_output(plan, image, outcome.samples, GAP)
+            assert_output(plan, seen_by(plan, data, image), outcome.samples, GAP)
 
 
 @engine_matrix
@@ -107,7 +130,7 @@ def test_many_windows(engine: str) -> None:
             outcome, outputs, _ = engines.decode_plans(engine, data, plans, threads=threads)
             assert outcome.status == "kOk", name
             for plan, output in zip(plans, outputs, strict=True):
-                assert_output(plan, image, output, GAP)
+                assert_output(plan, seen_by(plan, data, image), output, GAP)
 
 
 def rows_as_stored(rng: np.random.Generator, image: Image) -> Plan:
@@ -155,6 +178,17 @@ def test_ranges_have_the_halo() -> None:
                 if any(begin < end <= begin + size for begin, size in ranges)
             ]
             assert found == needed_tiles(data, plan)
+
+
+@pytest.mark.parametrize("colors", ["GRAY", "GRAY_ALPHA"])
+def test_gray_of_c_is_luma(colors: str) -> None:
+    options = DecodeOptions(colors=COLORS.index(colors))
+    for name, data, _ in files():
+        gray = luma(data)
+        if gray is not None:
+            samples = decode(data, options).samples
+            np.testing.assert_array_equal(samples[..., 0], gray[..., 0], name)
+            assert colors == "GRAY" or (samples[..., 1] == 255).all()
 
 
 def test_python_decodes_jpeg_tiles(tmp_path: Path) -> None:

@@ -1455,13 +1455,24 @@ def _read_group(symbols: _JpegSymbols, table_of: Values, blocks: list[tuple[int,
 # format.md 5.7
 
 
-def _jpeg_pixels(components: list[Values], header: Header, jpeg: JpegChunk) -> NDArray[np.uint8]:
+def decode_luma(image: ParsedImage) -> NDArray[np.uint8]:
+    """Component Y of an image of jpeg tiles, shape (height, width)."""
+    assert image.jpeg is not None
+    return _jpeg_planes(decode_coefficients(image), image.header, image.jpeg)[0].astype(np.uint8)
+
+
+def _jpeg_planes(components: list[Values], header: Header, jpeg: JpegChunk) -> list[Values]:
     planes = []
     for c, coefficients in enumerate(components):
         shift_y, shift_x = jpeg.shifts(c)
         rows, columns = -(-header.height >> shift_y), -(-header.width >> shift_x)
         samples = _samples_of_blocks(coefficients * jpeg.quantizers[c])[:rows, :columns]
         planes.append(_upsample(samples, shift_y, shift_x, header.height, header.width))
+    return planes
+
+
+def _jpeg_pixels(components: list[Values], header: Header, jpeg: JpegChunk) -> NDArray[np.uint8]:
+    planes = _jpeg_planes(components, header, jpeg)
     pixels = np.stack(planes, axis=2)
     if jpeg.color == 1:
         y, b, r = planes[0], planes[1] - 128, planes[2] - 128

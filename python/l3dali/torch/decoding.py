@@ -116,7 +116,7 @@ def decode_batch(
             tiles that the windows share are decoded once.
         device: the CPU or a CUDA device, for decoding and for the tensors.
         mode: "UNCHANGED" keeps the stored channels; "RGB" and "GRAY" convert to 3 or 1 and drop
-            alpha.
+            alpha. "GRAY" of a JPEG file that was kept as such is its luma.
         dtype: uint8, int8, uint16, int16, uint32, int32, int64, float16, bfloat16 or float32.
             None: the stored type. An integer type that holds every value of the stored type keeps
             the numbers, and so do stored floats and 32-bit integers. Other types rescale, floats to

@@ -220,12 +220,16 @@ L3_DEVICE void ConvertYcbcrGroups(SampleGroup (&planes)[3]) {
   }
 }
 
-// The samples of eight pixels of row y of the image.
+// The samples of eight pixels of row y of the image. `is_luma`: all channels are luma.
 template <uint32_t kChannels>
-L3_DEVICE void MakeJpegPixels(const JpegPixelSource& source, uint32_t y,
+L3_DEVICE void MakeJpegPixels(const JpegPixelSource& source, bool is_luma, uint32_t y,
                               SampleGroup (&planes)[kChannels]) {
   planes[0] = EightBytes(source.Row(0, y), source.luma).Group();
   if constexpr (kChannels == 3) {
+    if (is_luma) {
+      planes[1] = planes[2] = planes[0];
+      return;
+    }
     const ChromaRow chroma(source.jpeg, y);
     L3_UNROLL
     for (uint32_t c = 1; c < 3; ++c) {
@@ -247,10 +251,12 @@ L3_DEVICE void StoreJpegPixels(Warp& warp, const JpegUnit& unit, const TilePlans
   // Lanes beyond the last pixel make those of the first lane.
   const uint32_t first = kGroupSize * warp.lane();
   const JpegPixelSource source(unit, rect.x_px + (first < rect.width_px ? first : 0));
+  const bool is_luma =
+      source.jpeg.color == JpegColor::kYcbcr && plans.plans[*plans.numbers].HasLuma();
   L3_NO_UNROLL
   for (uint32_t y = 0; y < rect.height_px; ++y) {
     SampleGroup planes[kChannels];
-    MakeJpegPixels<kChannels>(source, rect.y_px + y, planes);
+    MakeJpegPixels<kChannels>(source, is_luma, rect.y_px + y, planes);
     if (halves.serves()) {
       halves.StoreRow(warp, planes, 0xFF, y);
       continue;
