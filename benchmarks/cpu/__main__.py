@@ -29,10 +29,10 @@ from benchmarks.report import RESULTS, save_results
 MODULES = {
     "codecs": ("size", "speed", "jpeg", "effort"),
     "memory": ("memory",),
-    "loaders": ("loaders",),
+    "loaders": ("loaders", "jpeg_loaders"),
     "torch_loader": ("torch_loader",),
     "buckets": ("buckets",),
-    "dali_windows": ("roi",),
+    "dali_windows": ("roi", "jpeg_dali"),
     "reader": ("reader",),
     "convert": ("convert",),
     "liquid": ("liquid",),

@@ -8,18 +8,23 @@ of the same pipeline without the decoder is taken off. Files lie in the page cac
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import nvidia.dali as dali
-from benchmarks.cpu.case import Result, in_turns, keep_memory
-from benchmarks.peers import CROP, HEIGHT, L3, PNG, WIDTH, large_images
+from benchmarks.cpu.case import Result, in_turns, interval, keep_memory, median_ratio
+from benchmarks.cpu.codecs import JPEG_SETS, jpeg_files
+from benchmarks.peers import CROP, HEIGHT, L3, PNG, WIDTH, l3_of_jpeg, large_images
+from benchmarks.pipeline import run_batches
+from benchmarks.pipeline import write_files as write_many
 from benchmarks.report import table
-from nvidia.dali import fn
+from nvidia.dali import fn, types
 from rich.progress import track
 
 import l3dali.plugin  # noqa: F401  # fn.l3
@@ -50,6 +55,7 @@ def pipeline(
     read: Callable[..., Any] | None = None,
     batch: int = BATCH,
     depth: int = 1,
+    warm_up: int = WARM_UP,
     **options: Any,
 ) -> Any:
     """What the graph makes of the encoded files, warmed up; `options` are those of the reader."""
@@ -57,7 +63,7 @@ def pipeline(
     with pipe:
         outputs = graph((read or fn.readers.file)(files=files, **options)[0])
         pipe.set_outputs(*(outputs if isinstance(outputs, list) else [outputs]))
-    for _ in range(WARM_UP):
+    for _ in range(warm_up):
         pipe.run()
     return pipe
 
@@ -153,3 +159,89 @@ def measure_random_crops(files: dict[str, list[str]], rounds: int, threads: int)
     text = "## Random crops\n\n"
     columns = {"CPU s per 1,000 images": "{cpu_s_per_1000:.2f}", "x PNG": "{speed:.1f}"}
     return text + table("files", results, columns), results
+
+
+JPEG_BATCH = 32
+RGB = {"output_type": types.RGB}
+# DALI's operator, and ours with the same windows.
+JPEG_TASKS: dict[str, tuple[Graph, Graph]] = {
+    "whole images": (partial(fn.decoders.image, **RGB), partial(fn.l3.decode, **RGB)),
+    "random crops": (
+        partial(fn.decoders.image_random_crop, seed=1, **RGB),
+        partial(fn.l3.decode_random_crop, seed=1, **RGB),
+    ),
+}
+
+
+def jpeg_dali(
+    data: Path, sets: Sequence[str] = JPEG_SETS, rounds: int = 15, threads: int = 2
+) -> Result:
+    """JPEG files through DALI's operators on the CPU, and the L3 files that were made of them.
+
+    `fn.l3.decode` beside `fn.decoders.image`, `fn.l3.decode_random_crop` (area 0.08 to 1.0) beside
+    `fn.decoders.image_random_crop`: whole pipelines, from files in the page cache to batches of 32.
+    Those of L3 gave the same pixels before they were timed. They take turns of an epoch; medians
+    of the ratios within a round, the rate's with its interval of 95 %. JPEG files of photo/large
+    have qualities 75 and 95, 4:2:0.
+    """
+    results: dict[str, Any] = {}
+    text = ""
+    for name in sets:
+        originals = list(jpeg_files(data, name))
+        made = [l3_of_jpeg(original) for original in track(originals, name)]
+        kept = [(jpeg, l3) for jpeg, l3 in zip(originals, made, strict=True) if l3]
+        with tempfile.TemporaryDirectory() as folder:
+            files = [
+                write_many(list(contents), len(kept), Path(folder, kind))
+                for kind, contents in zip(("jpeg", "l3"), zip(*kept, strict=True), strict=True)
+            ]
+            found = {
+                task: compare_jpeg(files, graphs, rounds, threads)
+                for task, graphs in JPEG_TASKS.items()
+            }
+        results[name] = {"files": len(kept), **found}
+        columns = {
+            "JPEG, images/s": "{jpeg_images_per_s:.4g}",
+            "L3, images/s": "{l3_images_per_s:.4g}",
+            "L3 / JPEG": "{ratio:.2f}",
+            "from": "{low:.2f}",
+            "to": "{high:.2f}",
+            "CPU time of JPEG / L3's": "{cpu_ratio:.2f}",
+        }
+        text += f"\n## {name}, {len(kept)} files\n\n" + table("task", found, columns)
+    return Result(text, results)
+
+
+def compare_jpeg(
+    files: Sequence[list[str]], graphs: tuple[Graph, Graph], rounds: int, threads: int
+) -> dict[str, float]:
+    """Both pipelines over their files: the same pixels, and their rates."""
+    epoch = math.ceil(len(files[0]) / JPEG_BATCH)
+    make = partial(pipeline, threads=threads, batch=JPEG_BATCH, depth=2, warm_up=0)
+    compared = [make(paths, graph) for paths, graph in zip(files, graphs, strict=True)]
+    for _ in range(epoch):
+        (theirs,), (ours,) = (pipe.run() for pipe in compared)
+        if not all(map(np.array_equal, theirs, ours)):
+            raise SystemExit("L3 does not give the pixels of DALI")
+    del compared
+    turns: dict[str, list[tuple[float, float]]] = {"jpeg": [], "l3": []}
+    pipes = {
+        name: make(paths, graph) for name, paths, graph in zip(turns, files, graphs, strict=True)
+    }
+    for pipe in pipes.values():
+        run_batches(pipe, least=WARM_UP)
+    for _ in track(range(rounds), "turns"):
+        for name, pipe in pipes.items():
+            begin = time.perf_counter(), time.process_time()
+            images = run_batches(pipe, least=epoch) * JPEG_BATCH
+            spent = time.perf_counter() - begin[0], time.process_time() - begin[1]
+            turns[name].append((spent[0] / images, spent[1] / images))
+    wall, cpu = ({name: [turn[i] for turn in each] for name, each in turns.items()} for i in (0, 1))
+    low, high = interval(wall["jpeg"], wall["l3"])
+    return {
+        **{f"{name}_images_per_s": 1 / float(np.median(each)) for name, each in wall.items()},
+        "ratio": median_ratio(wall["jpeg"], wall["l3"]),
+        "low": low,
+        "high": high,
+        "cpu_ratio": median_ratio(cpu["jpeg"], cpu["l3"]),
+    }

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ import PIL
 import torch
 import torchvision
 from benchmarks.cpu.case import Result, Returned, median_ratio
-from benchmarks.peers import L3_CODINGS, PNG, Image, images, l3_encoder
+from benchmarks.cpu.codecs import JPEG_SETS, jpeg_files
+from benchmarks.peers import L3_CODINGS, PNG, Image, images, l3_encoder, l3_of_jpeg
 from benchmarks.report import table
 from PIL import Image as PillowImage
 from rich.progress import track
@@ -54,8 +56,10 @@ class Source:
 
     @property
     def stacks(self) -> bool:
-        """Whole images may differ in size."""
-        return self.windows[0] is not None
+        """Whether all tensors have one size: whole images may differ."""
+        return (
+            None not in self.windows and len({window[2:] for window in self.windows if window}) == 1
+        )
 
     def write(self) -> list[Path]:
         """Writes the files; returns their paths."""
@@ -81,7 +85,7 @@ class Way:
 
     name: str
     suffix: str
-    encode: Callable[[Image], bytes]
+    encode: Callable[[Any], bytes]  # of an original: an image, or a JPEG file
     load: Callable[[Source], Any]
 
 
@@ -137,19 +141,50 @@ def of_files(decode: Decode) -> Callable[[Source], Any]:
 class Threads:
     """Batches of L3 files, decoded here by as many threads as others have workers."""
 
-    def __init__(self, source: Source) -> None:
-        self.source, self.paths = source, source.write()
+    def __init__(self, source: Source, *, reads_files: bool = False) -> None:
+        self.source, self.paths, self.reads_files = source, source.write(), reads_files
 
     def __iter__(self) -> Iterator[list[torch.Tensor] | torch.Tensor]:
         source = self.source
+        options: Any = {"batched": source.stacks, "threads": source.workers}
         for begin in range(0, len(self.paths), source.batch):
             part = slice(begin, begin + source.batch)
-            yield l3dali.torch.decode_batch(  # type: ignore[call-overload]
-                [path.read_bytes() for path in self.paths[part]],
-                windows=source.windows[part],
-                batched=source.stacks,
-                threads=source.workers,
-            )
+            paths, windows = self.paths[part], source.windows[part]
+            if self.reads_files:
+                yield l3dali.torch.decode_files(paths, windows=windows, **options)
+            else:
+                files = [path.read_bytes() for path in paths]
+                yield l3dali.torch.decode_batch(files, windows=windows, **options)
+
+
+class Places(Dataset[Any]):  # type: ignore[misc]
+    """Paths and windows, which a worker decodes as a batch."""
+
+    def __init__(self, paths: list[Path], windows: list[Window | None]) -> None:
+        self.places = list(zip(paths, windows, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, i: int) -> tuple[Path, Window | None]:
+        return self.places[i]
+
+
+def decode_places(places: list[tuple[Path, Window | None]]) -> list[torch.Tensor]:
+    """A batch."""
+    paths, windows = zip(*places, strict=True)
+    return l3dali.torch.decode_files(paths, windows=windows)
+
+
+def in_workers(source: Source) -> Any:
+    """`decode_files` in the workers of a `DataLoader`."""
+    return DataLoader(
+        Places(source.write(), source.windows),
+        batch_size=source.batch,
+        num_workers=source.workers,
+        collate_fn=decode_places,
+        persistent_workers=True,
+    )
 
 
 def jpeg_95(image: Image) -> bytes:
@@ -157,6 +192,13 @@ def jpeg_95(image: Image) -> bytes:
     return bytes(imagecodecs.jpeg8_encode(image, level=95))
 
 
+JPEG_WAYS = (
+    Way("JPEG, Pillow", "jpg", bytes, of_files(by_pillow)),
+    Way("JPEG, torchvision", "jpg", bytes, of_files(by_torchvision)),
+    Way("L3 jpeg, l3dali.torch", "l3", l3_of_jpeg, of_files(by_l3)),
+    Way("L3 jpeg, decode_files in workers", "l3", l3_of_jpeg, in_workers),
+    Way("L3 jpeg, decode_files", "l3", l3_of_jpeg, partial(Threads, reads_files=True)),
+)
 WAYS = (
     Way(FIRST, "png", PNG.encode, of_files(by_torchvision)),
     Way("PNG, Pillow", "png", PNG.encode, of_files(by_pillow)),
@@ -230,12 +272,18 @@ def wanted(pictures: Sequence[Image], windows: list[Window | None]) -> list[byte
 
 
 def measure(
-    pictures: list[Image], crops: bool, count: int, rounds: int, batch: int, workers: int
+    ways: Sequence[Way],
+    originals: Sequence[Any],
+    pictures: Sequence[Image],
+    windows: list[Window | None],
+    count: int,
+    rounds: int,
+    batch: int,
+    workers: int,
 ) -> dict[str, dict[str, Any]]:
     """All ways of a task in turns: medians, and ratios of the same round to the first way's."""
-    windows = draw_windows(pictures, SIDE if crops else 0)
-    turns: dict[str, list[Turn]] = {way.name: [] for way in WAYS}
-    encoded = {way.name: [way.encode(image) for image in pictures] for way in WAYS}
+    turns: dict[str, list[Turn]] = {way.name: [] for way in ways}
+    encoded = {way.name: [way.encode(original) for original in originals] for way in ways}
 
     def use(way: Way, count: int, run: Callable[[Any], Returned]) -> Returned:
         files = list(itertools.islice(itertools.cycle(encoded[way.name]), count))
@@ -246,22 +294,23 @@ def measure(
             gc.collect()  # ends the workers
         return result
 
-    for way in WAYS:
+    for way in ways:
         if "lossy" not in way.name and use(way, len(pictures), contents) != wanted(
             pictures, windows
         ):
             raise SystemExit(f"{way.name} does not give back the pixels")
-    for _, way in track(list(itertools.product(range(rounds), WAYS)), "turns"):
+    for _, way in track(list(itertools.product(range(rounds), ways)), "turns"):
         turns[way.name].append(use(way, count, take_turn))
     spent = {name: [turn.cpu_ms for turn in of_way] for name, of_way in turns.items()}
     rates = {name: [turn.images_per_s for turn in of_way] for name, of_way in turns.items()}
+    first = ways[0].name
     return {
         name: {
             "bytes": statistics.mean(map(len, encoded[name])),
             "images_per_s": statistics.median(rates[name]),
-            "times_png": median_ratio(rates[name], rates[FIRST]),
+            "times_png": median_ratio(rates[name], rates[first]),
             "cpu_ms": statistics.median(spent[name]),
-            "png_cpu_ratio": median_ratio(spent[FIRST], spent[name]),
+            "png_cpu_ratio": median_ratio(spent[first], spent[name]),
         }
         for name in turns
     }
@@ -302,8 +351,57 @@ def loaders(
         if not pictures:
             raise SystemExit(f"no images in {data / name}")
         for task in (WHOLE, CROPS):
-            found = measure(pictures, task == CROPS, files, rounds, batch, workers)
+            windows = draw_windows(pictures, SIDE if task == CROPS else 0)
+            found = measure(WAYS, pictures, pictures, windows, files, rounds, batch, workers)
             results[f"{name}, {task}"] = found
             rows = {n: {**row, "kilobytes": row["bytes"] / 1000} for n, row in found.items()}
             text += f"\n## {name}, {task}\n\n{table('loader', rows, COLUMNS)}"
+    return Result(text, results)
+
+
+def random_windows(pictures: Sequence[Image]) -> list[Window | None]:
+    """Of each image one with 8 % to all of its pixels, and sides of 3:4 to 4:3."""
+    random = np.random.default_rng(1)
+    windows: list[Window | None] = []
+    for image in pictures:
+        sides = np.array(image.shape[:2])
+        shape = sides + 1
+        while (shape > sides).any() or (shape < 1).any():
+            area, aspect = (
+                random.uniform(0.08, 1) * sides.prod(),
+                np.exp(random.uniform(-0.288, 0.288)),
+            )
+            shape = np.round(np.sqrt([area / aspect, area * aspect])).astype(int)
+        windows.append((*map(int, random.integers(0, sides - shape + 1)), *map(int, shape)))  # type: ignore[arg-type]
+    return windows
+
+
+def jpeg_loaders(
+    data: Path,
+    sets: Sequence[str] = JPEG_SETS,
+    rounds: int = 5,
+    files: int = 192,
+    batch: int = 16,
+    workers: int = 2,
+) -> Result:
+    """JPEG files in PyTorch's loaders, and the L3 files that were made of them.
+
+    As the case loaders. Crops are random, of 8 % to all of the pixels; Pillow and torchvision
+    decode whole images for them. `decode_files` has threads of the main process, or one thread in
+    each worker. JPEG files of photo/large have qualities 75 and 95, 4:2:0. All ways gave the
+    pixels of libjpeg-turbo before they were timed.
+    """
+    text = f"PyTorch {torch.__version__}, torchvision {torchvision.__version__}, "
+    text += f"Pillow {PIL.__version__}.\n"
+    columns = {name.replace("that PNG", "Pillow"): shown for name, shown in COLUMNS.items()}
+    results: dict[str, Any] = {}
+    for name in sets:
+        originals = [original for original in jpeg_files(data, name) if l3_of_jpeg(original)]
+        pictures = [np.atleast_3d(imagecodecs.jpeg8_decode(original)) for original in originals]
+        for task in (WHOLE, "random crops"):
+            windows = draw_windows(pictures, 0) if task == WHOLE else random_windows(pictures)
+            found = measure(JPEG_WAYS, originals, pictures, windows, files, rounds, batch, workers)
+            results[f"{name}, {task}"] = found
+            rows = {n: {**row, "kilobytes": row["bytes"] / 1000} for n, row in found.items()}
+            text += f"\n## {name}, {task}\n\n{table('loader', rows, columns)}"
     return Result(text, results)
