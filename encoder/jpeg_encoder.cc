@@ -54,37 +54,18 @@ std::vector<uint8_t> SerializeJpegInfo(const JpegInfo& jpeg) {
 
 }  // namespace
 
-JpegInfo GetJpegInfo(const JpegImage& image) {
-  JpegInfo jpeg{};
-  jpeg.width_px = image.width_px;
-  jpeg.height_px = image.height_px;
-  jpeg.color = image.color;
-  jpeg.components = static_cast<uint8_t>(image.components.size());
-  jpeg.chroma_x_shift = static_cast<uint8_t>(image.components[0].h - 1);
-  jpeg.chroma_y_shift = static_cast<uint8_t>(image.components[0].v - 1);
-  for (uint32_t c = 0; c < jpeg.components; ++c) {
-    std::copy_n(image.components[c].quantizer, kJpegBlockSamples, jpeg.quantizers[c]);
-  }
-  return jpeg;
-}
-
 Status EncodeJpeg(const JpegImage& image, uint64_t jpeg_bytes, Bytes restore_data,
                   const EncodeOptions& options, const AllocateFile& allocate) {
-  const JpegInfo jpeg = GetJpegInfo(image);
+  const JpegInfo& jpeg = image.info;
   const PixelView pixels = {
-      nullptr,         image.width_px,     image.height_px,
-      jpeg.components, SampleType::kUint8, uint64_t{image.width_px} * jpeg.components};
+      nullptr,         jpeg.width_px,      jpeg.height_px,
+      jpeg.components, SampleType::kUint8, uint64_t{jpeg.width_px} * jpeg.components};
   if (!IsValid(pixels, options) || !options.groups.empty()) return Status::kInvalidArgument;
   ImageInfo info = MakeInfo(pixels, options);
   info.used_bits = 8;
   ChooseJpegTiles(options, jpeg_bytes, &info);
   if (info.tile_height_log2 < kMinTileHeightLog2 + jpeg.chroma_y_shift) {
     return Status::kInvalidArgument;
-  }
-  JpegBlocks<const int16_t> blocks{};
-  for (uint32_t c = 0; c < jpeg.components; ++c) {
-    blocks.data[c] = image.components[c].coefficients.data();
-    blocks.row_blocks[c] = image.components[c].stride_blocks;
   }
 
   const uint64_t tiles = info.tile_count();
@@ -96,8 +77,8 @@ Status EncodeJpeg(const JpegImage& image, uint64_t jpeg_bytes, Bytes restore_dat
   std::vector<uint8_t> is_sound(tiles);
   ParallelFor(tasks, options.threads, [&](uint64_t task) {
     for (uint64_t tile = task; tile < tiles; tile += tasks) {
-      is_sound[tile] = FindJpegSymbols(info, jpeg, blocks, static_cast<uint32_t>(tile),
-                                       &symbols[tile], &counts_of[task]);
+      is_sound[tile] = FindJpegSymbols(info, image, static_cast<uint32_t>(tile), &symbols[tile],
+                                       &counts_of[task]);
     }
   });
   if (std::find(is_sound.begin(), is_sound.end(), 0) != is_sound.end()) {

@@ -9,9 +9,6 @@
 
 namespace l3 {
 
-// The description of an image that jpeg tiles share.
-JpegInfo GetJpegInfo(const JpegImage& image);
-
 // Writes a file. `jpeg_bytes` are those of the JPEG file, which decide on the sizes of tiles that
 // `options` leave open; of these also the threads and the chunks hold. `restore_data` becomes the
 // chunk that restores the JPEG file; it may be empty. Returns kInvalidArgument for options, or

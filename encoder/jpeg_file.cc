@@ -55,8 +55,6 @@ class DecodeTable {
     return {0, 0, 0};
   }
 
-  JpegFrequencies frequencies = {};  // of the symbols that were read
-
  private:
   void Fill(uint32_t code, uint32_t bits, uint8_t symbol, bool with_values) {
     const uint32_t free_bits = kLookupBits - bits;
@@ -104,43 +102,33 @@ struct Bits {
   }
 };
 
-// The bits of a scan between two markers, without stuffed bytes. Behind the end come zeros.
+// The bits of a scan between two markers. Behind the end come zeros.
 class BitReader {
  public:
-  BitReader(Bytes file, size_t pos) : file_(file), pos_(pos) {}
+  BitReader(Bytes file, size_t pos) : file_(file), pos_(pos) { CopyToMarker(); }
 
-  // At least 32 bits after it: a symbol and its value.
+  // At least 56 bits after it: a symbol and its value take up to 31.
   void Refill(Bits* bits) {
-    if (bits->count >= 32) return;
-    if (pos_ + 8 <= file_.size) {
-      uint64_t word;
-      std::memcpy(&word, file_.data + pos_, 8);
-      // A byte of FF: any of ~word that is 0.
-      if (((~word - 0x0101010101010101) & word & 0x8080808080808080) == 0) {
-        bits->next |= __builtin_bswap64(word) >> bits->count;
-        const uint32_t bytes = (63 - bits->count) >> 3;
-        pos_ += bytes;
-        bits->count += 8 * bytes;
-        return;
-      }
-    }
-    *bits = RefillByBytes(*bits);
+    uint64_t word;
+    std::memcpy(&word, next_, 8);
+    bits->next |= __builtin_bswap64(word) >> bits->count;
+    next_ += (63 - bits->count) >> 3;
+    bits->count |= 56;
   }
 
-  // Whether zeros behind the end were taken.
-  bool IsPastEnd(const Bits& bits) const { return bits.count < behind_; }
+  // Whether zeros behind the end were taken. Before each block, so that no more than kSpareBytes
+  // are.
+  bool IsPastEnd(const Bits& bits) const { return BitsLeft(bits) < 0; }
 
   // Ends before a marker, at which `pos()` is then. Only padding bits may be left.
   bool End(Bits* bits) {
+    const int64_t padding = BitsLeft(*bits);
+    if (padding < 0 || padding > 7) return false;
     Refill(bits);
-    if (IsPastEnd(*bits) || bits->count - behind_ > 7) return false;
-    const uint32_t padding = bits->count - behind_;
-    const uint32_t ones = (1u << padding) - 1;
-    const uint32_t value = bits->Take(padding);
-    if (value != ones) has_zeros = true;
+    const uint32_t value = bits->Take(static_cast<uint32_t>(padding));
+    if (value != (1u << padding) - 1) has_zeros = true;
     if (padding != 0 && value != 0) has_ones = true;
     *bits = Bits();
-    behind_ = 0;
     return true;
   }
   size_t pos() const { return pos_; }
@@ -148,6 +136,7 @@ class BitReader {
   bool SkipMarker(uint32_t marker) {
     if (file_.size - pos_ < 2 || file_.data[pos_ + 1] != marker) return false;
     pos_ += 2;
+    CopyToMarker();
     return true;
   }
 
@@ -155,37 +144,52 @@ class BitReader {
   bool has_ones = false;
 
  private:
-  __attribute__((noinline)) Bits RefillByBytes(Bits bits) {
-    while (bits.count <= 56) {
-      uint64_t byte = 0;
-      if (behind_ == 0 && pos_ < file_.size && file_.data[pos_] != 0xFF) {
-        byte = file_.data[pos_++];
-      } else if (behind_ == 0 && pos_ + 1 < file_.size && file_.data[pos_ + 1] == 0) {
-        byte = 0xFF;
-        pos_ += 2;
-      } else {
-        behind_ += 8;
-      }
-      bits.next |= byte << (56 - bits.count);
-      bits.count += 8;
+  static constexpr size_t kSpareBytes = 512;
+
+  int64_t BitsLeft(const Bits& bits) const { return 8 * (end_ - next_) + bits.count; }
+
+  // Copies the bytes up to the next marker, without stuffed ones.
+  void CopyToMarker() {
+    bytes_.clear();
+    bytes_.reserve(file_.size - pos_ + kSpareBytes);
+    while (pos_ < file_.size) {
+      const uint8_t* begin = file_.data + pos_;
+      const void* found = std::memchr(begin, 0xFF, file_.size - pos_);
+      const uint8_t* end =
+          found == nullptr ? file_.data + file_.size : static_cast<const uint8_t*>(found);
+      bytes_.insert(bytes_.end(), begin, end);
+      pos_ = static_cast<size_t>(end - file_.data);
+      if (file_.size - pos_ < 2 || end[1] != 0) break;
+      bytes_.push_back(0xFF);
+      pos_ += 2;
     }
-    return bits;
+    const size_t size = bytes_.size();
+    bytes_.resize(size + kSpareBytes);
+    next_ = bytes_.data();
+    end_ = next_ + size;
   }
 
   Bytes file_;
   size_t pos_;
-  uint32_t behind_ = 0;  // bits that are behind the end
+  std::vector<uint8_t> bytes_;
+  const uint8_t* next_;
+  const uint8_t* end_;
 };
 
 // Decodes the blocks of a scan. Its functions return false where data is damaged.
 class ScanDecoder {
  public:
-  ScanDecoder(const JpegStream& stream, BitReader* reader)
-      : frame_(stream.frame), scan_(stream.scan), reader_(*reader) {
+  // `frequencies`: of the symbols that are read.
+  ScanDecoder(const JpegStream& stream, BitReader* reader, ScanFrequencies* frequencies)
+      : scan_(stream.scan), is_progressive_(stream.frame.is_progressive()), reader_(*reader) {
     for (uint32_t i = 0; i < scan_.count; ++i) {
-      const bool is_sequential = !frame_.is_progressive();
-      if (scan_.HasDc() && scan_.high == 0) dc_[i].Set(stream.codes[0][scan_.code[0][i]], true);
-      if (scan_.HasAc(frame_)) ac_[i].Set(stream.codes[1][scan_.code[1][i]], is_sequential);
+      for (uint32_t is_ac = 0; is_ac < 2; ++is_ac) {
+        const uint32_t number = scan_.code[is_ac][i];
+        const bool is_used = is_ac ? scan_.HasAc(stream.frame) : scan_.HasDc() && scan_.high == 0;
+        if (!is_used) continue;
+        code_[is_ac][i] = {&tables_[is_ac][number], frequencies->of[is_ac][number].data()};
+        tables_[is_ac][number].Set(stream.codes[is_ac][number], is_ac == 0 || !is_progressive_);
+      }
     }
   }
 
@@ -195,20 +199,6 @@ class ScanDecoder {
     return End() && reader_.SkipMarker(kMarkerRst0 + number);
   }
   bool End() { return reader_.End(&bits_); }
-  // Of the symbols that were read.
-  ScanFrequencies Frequencies() const {
-    ScanFrequencies frequencies;
-    const auto add = [](const DecodeTable& table, JpegFrequencies* to) {
-      for (size_t symbol = 0; symbol < to->size(); ++symbol) {
-        (*to)[symbol] += table.frequencies[symbol];
-      }
-    };
-    for (uint32_t i = 0; i < scan_.count; ++i) {
-      add(dc_[i], &frequencies.of[0][scan_.code[0][i] & 3]);
-      add(ac_[i], &frequencies.of[1][scan_.code[1][i] & 3]);
-    }
-    return frequencies;
-  }
 
   bool Block(uint32_t i, int16_t* block) {
     Bits bits = bits_;
@@ -218,8 +208,13 @@ class ScanDecoder {
   }
 
  private:
+  struct Code {
+    const DecodeTable* table;
+    uint32_t* frequencies;
+  };
+
   bool ReadBlock(uint32_t i, int16_t* block, Bits* bits) {
-    if (!frame_.is_progressive()) return ReadDc(i, block, bits) && ReadAc(&ac_[i], block, bits);
+    if (!is_progressive_) return ReadDc(i, block, bits) && ReadAc(code_[1][i], block, bits);
     if (scan_.HasDc()) {
       if (scan_.high == 0) return ReadDc(i, block, bits);
       reader_.Refill(bits);
@@ -230,18 +225,18 @@ class ScanDecoder {
   }
 
   // Refills before.
-  bool FindSymbol(DecodeTable* table, Bits* bits, DecodeTable::Entry* entry) {
+  bool FindSymbol(const Code& code, Bits* bits, DecodeTable::Entry* entry) {
     reader_.Refill(bits);
-    *entry = table->Find(bits->next);
-    if (entry->bits == 0) *entry = table->FindLong(bits->next);
-    ++table->frequencies[entry->symbol];
+    *entry = code.table->Find(bits->next);
+    if (entry->bits == 0) *entry = code.table->FindLong(bits->next);
+    ++code.frequencies[entry->symbol];
     bits->Skip(entry->bits & ~DecodeTable::kHasValue);
     return entry->bits != 0;
   }
 
   bool ReadDc(uint32_t i, int16_t* block, Bits* bits) {
     DecodeTable::Entry entry;
-    if (!FindSymbol(&dc_[i], bits, &entry) || entry.symbol > 15) return false;
+    if (!FindSymbol(code_[0][i], bits, &entry) || entry.symbol > 15) return false;
     int difference = entry.value;
     if ((entry.bits & DecodeTable::kHasValue) == 0 && entry.symbol != 0) {
       difference = bits->TakeValue(entry.symbol);
@@ -252,10 +247,10 @@ class ScanDecoder {
     return block[0] == value;
   }
 
-  bool ReadAc(DecodeTable* table, int16_t* block, Bits* bits) {
+  bool ReadAc(const Code& code, int16_t* block, Bits* bits) {
     for (uint32_t k = 1; k < 64; ++k) {
       DecodeTable::Entry entry;
-      if (!FindSymbol(table, bits, &entry)) return false;
+      if (!FindSymbol(code, bits, &entry)) return false;
       const uint32_t size = entry.symbol & 15;
       k += entry.symbol >> 4;
       if (size == 0) {
@@ -263,9 +258,9 @@ class ScanDecoder {
         return true;
       }
       if (k > 63) return false;
-      block[kJpegNaturalOrder[k]] = (entry.bits & DecodeTable::kHasValue) != 0
-                                        ? entry.value
-                                        : static_cast<int16_t>(bits->TakeValue(size));
+      block[k] = (entry.bits & DecodeTable::kHasValue) != 0
+                     ? entry.value
+                     : static_cast<int16_t>(bits->TakeValue(size));
     }
     return true;
   }
@@ -277,7 +272,7 @@ class ScanDecoder {
     }
     for (uint32_t k = scan_.begin; k <= scan_.end; ++k) {
       DecodeTable::Entry entry;
-      if (!FindSymbol(&ac_[0], bits, &entry)) return false;
+      if (!FindSymbol(code_[1][0], bits, &entry)) return false;
       const uint32_t run = entry.symbol >> 4;
       const uint32_t size = entry.symbol & 15;
       if (size == 0 && run < 15) {
@@ -287,7 +282,7 @@ class ScanDecoder {
       k += run;
       if (size == 0) continue;
       if (k > scan_.end || size + scan_.low > 15) return false;
-      block[kJpegNaturalOrder[k]] = static_cast<int16_t>(bits->TakeValue(size) * (1 << scan_.low));
+      block[k] = static_cast<int16_t>(bits->TakeValue(size) * (1 << scan_.low));
     }
     return true;
   }
@@ -303,7 +298,7 @@ class ScanDecoder {
     uint32_t k = scan_.begin;
     while (eob_run_ == 0 && k <= scan_.end) {
       DecodeTable::Entry entry;
-      if (!FindSymbol(&ac_[0], bits, &entry)) return false;
+      if (!FindSymbol(code_[1][0], bits, &entry)) return false;
       uint32_t run = entry.symbol >> 4;
       const uint32_t size = entry.symbol & 15;
       int16_t value = 0;
@@ -316,7 +311,7 @@ class ScanDecoder {
       }
       // Passes `run` coefficients that are 0, and refines those between them.
       for (; k <= scan_.end; ++k) {
-        int16_t* coefficient = block + kJpegNaturalOrder[k];
+        int16_t* coefficient = block + k;
         if (*coefficient != 0) {
           RefineValue(coefficient, bits);
         } else if (run-- == 0) {
@@ -325,78 +320,66 @@ class ScanDecoder {
       }
       if (value != 0) {
         if (k > scan_.end) return false;
-        block[kJpegNaturalOrder[k]] = value;
+        block[k] = value;
       }
       ++k;
     }
     if (eob_run_ == 0) return true;
     for (; k <= scan_.end; ++k) {
-      int16_t* coefficient = block + kJpegNaturalOrder[k];
+      int16_t* coefficient = block + k;
       if (*coefficient != 0) RefineValue(coefficient, bits);
     }
     --eob_run_;
     return true;
   }
 
-  const JpegFrame& frame_;
   const JpegScan& scan_;
+  const bool is_progressive_;
   BitReader& reader_;
   Bits bits_;
-  DecodeTable dc_[3];
-  DecodeTable ac_[3];
+  DecodeTable tables_[2][4];
+  Code code_[2][3] = {};  // by component of the scan
   int last_dc_[3] = {};
   uint32_t eob_run_ = 0;
 };
 
-// Sets the image's sizes and allocates it, once the frame is known.
-const char* StartImage(const JpegStream& stream, size_t file_bytes, JpegImage* image) {
-  const JpegFrame& frame = stream.frame;
+// Allocates the image, once the frame is known.
+const char* StartImage(const JpegInfo& info, size_t file_bytes, JpegImage* image) {
   uint64_t blocks = 0;
-  for (const JpegFrameComponent& component : frame.components) {
-    blocks += uint64_t{component.width_blocks} * component.height_blocks;
+  for (uint32_t c = 0; c < info.components; ++c) {
+    const JpegBlockRect rect = JpegBlocksOfImage(info, c);
+    blocks += uint64_t{rect.width} * rect.height;
   }
   // Each has at least a bit in a scan.
   if (blocks > 8 * uint64_t{file_bytes}) return "it is truncated";
-  image->width_px = frame.width_px;
-  image->height_px = frame.height_px;
-  image->color = stream.color;
-  image->components.resize(frame.components.size());
-  const JpegFrameComponent& least = frame.components.back();
-  for (size_t c = 0; c < frame.components.size(); ++c) {
-    image->components[c].h = frame.components[c].h / least.h;
-    image->components[c].v = frame.components[c].v / least.v;
-  }
-  if (image->color == JpegColor::kRgb && (frame.h_max != least.h || frame.v_max != least.v)) {
+  if (info.color == JpegColor::kRgb && info.chroma_x_shift + info.chroma_y_shift != 0) {
     return "it is RGB with subsampling";
   }
-  AllocateCoefficients(image);
+  image->info = info;
+  image->Allocate();
   return nullptr;
 }
 
 }  // namespace
 
-void AllocateCoefficients(JpegImage* image) {
-  const uint32_t h_max = image->components.front().h;
-  const uint32_t v_max = image->components.front().v;
-  const uint64_t width_mcus = CeilDiv(image->width_px, 8 * h_max);
-  const uint64_t height_mcus = CeilDiv(image->height_px, 8 * v_max);
-  for (JpegComponent& component : image->components) {
-    component.width_blocks =
-        static_cast<uint32_t>(CeilDiv(CeilDiv(uint64_t{image->width_px} * component.h, h_max), 8));
-    component.height_blocks =
-        static_cast<uint32_t>(CeilDiv(CeilDiv(uint64_t{image->height_px} * component.v, v_max), 8));
-    component.stride_blocks = static_cast<uint32_t>(width_mcus * component.h);
-    component.rows_blocks = static_cast<uint32_t>(height_mcus * component.v);
-    component.coefficients.assign(64 * uint64_t{component.stride_blocks} * component.rows_blocks,
-                                  0);
+void JpegImage::Allocate() {
+  size_t begin[kMaxJpegComponents];
+  size_t size = 0;
+  for (uint32_t c = 0; c < info.components; ++c) {
+    const JpegBlockRect rect = JpegBlocksOfImage(info, c);
+    blocks.row_blocks[c] = CeilDiv(rect.width, kMaxJpegFactor) * kMaxJpegFactor;
+    begin[c] = size;
+    size += kJpegBlockSamples * blocks.row_blocks[c] * CeilDiv(rect.height, kMaxJpegFactor) *
+            kMaxJpegFactor;
   }
+  memory.reset(new int16_t[size]());
+  for (uint32_t c = 0; c < info.components; ++c) blocks.data[c] = memory.get() + begin[c];
 }
 
-const char* ReadJpeg(Bytes file, bool with_restore_data, JpegFile* jpeg) {
+const char* ReadJpeg(Bytes file, JpegFile* jpeg) {
   *jpeg = JpegFile();
   if (file.size < 4 || file.data[0] != 0xFF || file.data[1] != kMarkerSoi) return "it is no JPEG";
   JpegStream stream;
-  JpegPadding padding;
   JpegRestoreBuilder restore(file);
   size_t pos = 2;
   for (;;) {
@@ -407,36 +390,24 @@ const char* ReadJpeg(Bytes file, bool with_restore_data, JpegFile* jpeg) {
     }
     pos = segment.end;
     if (segment.marker == kMarkerEoi) break;
-    const uint8_t* data = file.data + segment.data;
-    const size_t size = segment.end - segment.data;
-    if (const char* reason = stream.Apply(segment, data, size)) return reason;
+    if (const char* reason = stream.Apply(segment)) return reason;
     restore.AddSegment(segment, stream);
     if (segment.marker != kMarkerSos) continue;
-    if (jpeg->image.components.empty()) {
-      if (const char* reason = StartImage(stream, file.size, &jpeg->image)) return reason;
-      padding = JpegPadding(stream.frame);
+    if (jpeg->image.memory == nullptr) {
+      if (const char* reason = StartImage(stream.info, file.size, &jpeg->image)) return reason;
     }
     BitReader bits(file, pos);
-    ScanDecoder decoder(stream, &bits);
-    if (!WalkScan(stream.frame, stream.scan, &jpeg->image, &padding, &decoder) || !decoder.End()) {
+    RestoredScan scan = {};
+    ScanDecoder decoder(stream, &bits, &scan.frequencies);
+    if (!WalkScan(stream, jpeg->image, &decoder) || !decoder.End()) {
       return "its data is damaged or truncated";
     }
-    pos = bits.pos();
-    if (with_restore_data) {
-      restore.EndScan({pos, decoder.Frequencies()}, bits.has_zeros && !bits.has_ones);
-    }
+    scan.end = pos = bits.pos();
+    restore.EndScan(scan, bits.has_zeros && !bits.has_ones);
   }
   if (!stream.IsComplete()) return "scans are missing";
-  for (size_t c = 0; c < jpeg->image.components.size(); ++c) {
-    std::memcpy(jpeg->image.components[c].quantizer, stream.quantizers[c],
-                sizeof(stream.quantizers[c]));
-  }
-  restore.TakeMetadata(&jpeg->metadata);
-  if (!with_restore_data) return nullptr;
-  jpeg->restore_data = restore.Finish(jpeg->image, stream.frame, &padding);
-  if (!restore.Restores(jpeg->image, jpeg->metadata, jpeg->restore_data)) {
-    jpeg->restore_data.clear();
-  }
+  jpeg->image.info = stream.info;
+  restore.Finish(stream, jpeg);
   return nullptr;
 }
 

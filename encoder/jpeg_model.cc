@@ -18,19 +18,19 @@ static_assert(kAcTables + kLastTables + kDcTables == kMaxRansTables);
 constexpr uint64_t kBytesPerTable = 150;
 constexpr uint32_t kRounds = 6;
 // What it costs to name a table: as the context above has it, as the one on the left, or another.
-constexpr uint64_t kCostLikeAbove = 1u << kCostBits;
-constexpr uint64_t kCostLikeLeft = 5u << (kCostBits - 1);
-constexpr uint64_t kCostOther = 6u << kCostBits;
+constexpr double kCostLikeAbove = 1u << kCostBits;
+constexpr double kCostLikeLeft = 5u << (kCostBits - 1);
+constexpr double kCostOther = 6u << kCostBits;
 
 constexpr uint8_t kNoTable = 255;
 using TokenCounts = std::array<uint64_t, kRansTokens>;
 
-// A context that occurs, its tokens in short.
+// A context that occurs.
 struct Context {
   uint32_t place;
   uint64_t cost;  // by its own statistics
   uint64_t mean;  // of the logarithms of its tokens
-  std::vector<std::pair<uint32_t, uint32_t>> tokens;  // and how often
+  size_t begin, end;  // of its tokens
 };
 
 // Contexts [begin, end) in rows of `row` get tables of their own: at most `most`, appended to
@@ -38,19 +38,21 @@ struct Context {
 void Cluster(const JpegCounts& counts, uint32_t begin, uint32_t end, uint32_t row, uint32_t most,
              std::vector<TokenCounts>* tables, uint8_t* table_of) {
   std::vector<Context> contexts;
+  std::vector<JpegTokenCount> tokens;
   uint64_t total_cost = 0;
   for (uint32_t place = begin; place < end; ++place) {
-    Context context{place, 0, 0, {}};
+    Context context{place, 0, 0, tokens.size(), 0};
     uint64_t count = 0;
     for (uint32_t t = 0; t < kRansTokens; ++t) {
       const uint32_t of_token = counts.at[place][t];
       if (of_token == 0) continue;
-      context.tokens.push_back({t, of_token});
+      tokens.push_back({t, of_token});
       count += of_token;
       context.mean += uint64_t{of_token} * FixedLog2(t + 1);
     }
     if (count == 0) continue;
     context.mean /= count;
+    context.end = tokens.size();
     context.cost = EntropyCost(counts.at[place], kRansTokens) + (1u << kCostBits);
     total_cost += context.cost;
     contexts.push_back(std::move(context));
@@ -75,11 +77,12 @@ void Cluster(const JpegCounts& counts, uint32_t begin, uint32_t end, uint32_t ro
     for (TokenCounts& sum : sums) sum.fill(0);
     for (const Context& context : contexts) {
       TokenCounts& sum = sums[cluster_of[context.place - begin]];
-      for (const auto& [token, count] : context.tokens) sum[token] += count;
+      for (size_t i = context.begin; i < context.end; ++i) sum[tokens[i].token] += tokens[i].count;
     }
   };
-  // costs[token][cluster]
-  std::vector<std::array<uint32_t, kAcTables>> costs(kRansTokens);
+  // By token and cluster. Sums are whole numbers that floats hold.
+  double costs[kRansTokens][kJpegMostClusters] = {};
+  static_assert(kAcTables <= kJpegMostClusters);
   for (uint32_t round = 0; round < kRounds; ++round) {
     add_up();
     for (uint32_t k = 0; k < n; ++k) {
@@ -92,15 +95,13 @@ void Cluster(const JpegCounts& counts, uint32_t begin, uint32_t end, uint32_t ro
     }
     for (const Context& context : contexts) {
       const uint32_t i = context.place - begin;
-      std::array<uint64_t, kAcTables> cost;
-      cost.fill(kCostOther);
+      double cost[kJpegMostClusters];
+      std::fill_n(cost, kJpegMostClusters, std::numeric_limits<double>::max());
+      std::fill_n(cost, n, kCostOther);
       if (i % row != 0 && cluster_of[i - 1] != kNoTable) cost[cluster_of[i - 1]] = kCostLikeLeft;
       if (i >= row && cluster_of[i - row] != kNoTable) cost[cluster_of[i - row]] = kCostLikeAbove;
-      for (const auto& [token, count] : context.tokens) {
-        for (uint32_t k = 0; k < kAcTables; ++k) cost[k] += uint64_t{count} * costs[token][k];
-      }
-      const auto best = std::min_element(cost.begin(), cost.begin() + n);
-      cluster_of[i] = static_cast<uint8_t>(best - cost.begin());
+      cluster_of[i] = static_cast<uint8_t>(GetRansKernels().find_jpeg_cluster(
+          tokens.data() + context.begin, context.end - context.begin, costs, cost));
     }
   }
   add_up();
@@ -198,21 +199,28 @@ void WriteFrequencies(const uint16_t* frequency, uint32_t* first_length, BitWrit
 }  // namespace
 
 uint64_t JpegCostByModel(const JpegCounts& counts, const JpegModel& model) {
+  uint32_t costs[kMaxRansTables][kRansTokens];
+  for (uint32_t t = 0; t < model.table_count; ++t) {
+    for (uint32_t token = 0; token < kRansTokens; ++token) {
+      const uint32_t frequency = model.frequency[t][token];
+      costs[t][token] =
+          frequency == 0 ? UINT32_MAX : (kRansScaleBits << kCostBits) - FixedLog2(frequency);
+    }
+  }
   const uint8_t* const table_of[] = {model.ac[0][0], model.last[0], model.dc[0]};
   const uint32_t begins[] = {0, kJpegFirstLastContext, kJpegFirstDcContext, kJpegContexts};
   uint64_t cost = 0;
+  bool is_held = true;
   for (uint32_t kind = 0; kind < 3; ++kind) {
     for (uint32_t i = begins[kind]; i < begins[kind + 1]; ++i) {
-      const uint16_t* frequency = model.frequency[table_of[kind][i - begins[kind]]];
+      const uint32_t* cost_of = costs[table_of[kind][i - begins[kind]]];
       for (uint32_t t = 0; t < kRansTokens; ++t) {
-        if (counts.at[i][t] == 0) continue;
-        if (frequency[t] == 0) return std::numeric_limits<uint64_t>::max();
-        cost +=
-            uint64_t{counts.at[i][t]} * ((kRansScaleBits << kCostBits) - FixedLog2(frequency[t]));
+        cost += uint64_t{counts.at[i][t]} * cost_of[t];
+        is_held &= counts.at[i][t] == 0 || cost_of[t] != UINT32_MAX;
       }
     }
   }
-  return cost;
+  return is_held ? cost : std::numeric_limits<uint64_t>::max();
 }
 
 std::vector<uint8_t> MakeJpegModel(const JpegCounts& counts, bool has_chroma, JpegModel* model) {

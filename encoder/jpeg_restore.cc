@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 #include <string>
-#include <utility>
+#include <string_view>
 
 #include "encoder/rans_statistics.h"
 #include "format/byte_reader.h"
@@ -30,18 +30,9 @@ constexpr uint32_t kZeroBits = 1;
 constexpr uint32_t kPaddingOfComponent = 2;  // shifted by the component's number
 
 // What segments of metadata begin with, zeros included.
-const std::string& ExifHead() {
-  static const std::string head("Exif\0", 6);
-  return head;
-}
-const std::string& IccHead() {
-  static const std::string head("ICC_PROFILE", 12);
-  return head;
-}
-const std::string& XmpHead() {
-  static const std::string head("http://ns.adobe.com/xap/1.0/", 29);
-  return head;
-}
+constexpr std::string_view kExifHead("Exif\0", 6);
+constexpr std::string_view kIccHead("ICC_PROFILE", 12);
+constexpr std::string_view kXmpHead("http://ns.adobe.com/xap/1.0/", 29);
 
 void Append(const void* data, size_t size, std::vector<uint8_t>* to) {
   if (size == 0) return;
@@ -75,39 +66,11 @@ void AppendCodes(const std::vector<uint8_t>& tables, const JpegCode (*codes)[4],
   Append(data.data(), data.size(), to);
 }
 
-// By row and which of its coefficients are not 0, the bits of their places in zigzag order.
-using ZigzagBits = std::array<std::array<uint64_t, 256>, 8>;
-ZigzagBits MakeZigzagBits() {
-  ZigzagBits bits = {};
-  for (uint32_t k = 0; k < 64; ++k) {
-    const uint32_t place = kJpegNaturalOrder[k];
-    for (uint32_t row_bits = 0; row_bits < 256; ++row_bits) {
-      if ((row_bits >> place % 8 & 1) != 0) bits[place / 8][row_bits] |= uint64_t{1} << k;
-    }
-  }
-  return bits;
-}
-
-// Bit k: whether coefficient k in zigzag order is not 0.
-uint64_t FindNonzero(const int16_t* block) {
-  static const ZigzagBits zigzag_bits = MakeZigzagBits();
-  uint8_t is_nonzero[64];
-  for (uint32_t i = 0; i < 64; ++i) is_nonzero[i] = block[i] != 0;
-  uint64_t bits = 0;
-  for (uint32_t row = 0; row < 8; ++row) {
-    uint64_t bytes;
-    std::memcpy(&bytes, is_nonzero + 8 * row, 8);
-    bits |= zigzag_bits[row][bytes * 0x0102040810204080 >> 56];
-  }
-  return bits;
-}
-
 // Writes the bits of a scan, each byte of FF stuffed. A copy may stay in registers.
 struct BitWriter {
   uint8_t* out = nullptr;
   uint64_t bits = 0;
   uint32_t count = 0;
-  bool is_sound = true;  // no symbol was without a code
 
   // Up to 32 bits.
   void Put(uint32_t value, uint32_t size) {
@@ -116,53 +79,82 @@ struct BitWriter {
     if (count < 32) return;
     count -= 32;
     const uint32_t word = static_cast<uint32_t>(bits >> count);
-    if (((~word - 0x01010101) & word & 0x80808080) == 0) {
-      const uint32_t swapped = __builtin_bswap32(word);
-      std::memcpy(out, &swapped, 4);
-      out += 4;
-    } else {
-      for (int shift = 24; shift >= 0; shift -= 8) PutByte(static_cast<uint8_t>(word >> shift));
-    }
+    const uint32_t swapped = __builtin_bswap32(word);
+    std::memcpy(out, &swapped, 4);
+    const bool has_no_ff = ((~word - 0x01010101) & word & 0x80808080) == 0;
+    out = has_no_ff ? out + 4 : Stuff(out);
   }
   // Fills the last byte.
   void End(bool with_zeros) {
     const uint32_t padding = (8 - count % 8) % 8;
     Put(with_zeros ? 0 : (1u << padding) - 1, padding);
-    for (; count > 0; count -= 8) PutByte(static_cast<uint8_t>(bits >> (count - 8)));
+    for (; count > 0; count -= 8) {
+      *out++ = static_cast<uint8_t>(bits >> (count - 8));
+      if (out[-1] == 0xFF) *out++ = 0;
+    }
   }
 
  private:
-  void PutByte(uint8_t byte) {
-    *out++ = byte;
-    if (byte == 0xFF) *out++ = 0;
+  // Stuffs the four bytes at `p`. Returns their end.
+  __attribute__((noinline)) static uint8_t* Stuff(uint8_t* p) {
+    uint8_t bytes[4];
+    std::memcpy(bytes, p, 4);
+    for (const uint8_t byte : bytes) {
+      *p++ = byte;
+      if (byte == 0xFF) *p++ = 0;
+    }
+    return p;
   }
 };
 
-// Codes blocks as libjpeg does: counts symbols, and may write their bits.
+// The bits of a value that follow its symbol, times 32, plus how many they are.
+constexpr uint32_t ValueBits(int value) {
+  uint32_t size = 0;
+  while ((value < 0 ? -value : value) >> size != 0) ++size;
+  return (static_cast<uint32_t>(value < 0 ? value - 1 : value) & ((1u << size) - 1)) << 5 | size;
+}
+// Those of values from -kSmallValues on, below kSmallValues.
+constexpr int kSmallValues = 512;
+struct SmallValues {
+  uint16_t bits[2 * kSmallValues];
+};
+constexpr SmallValues MakeSmallValues() {
+  SmallValues small{};
+  for (int i = 0; i < 2 * kSmallValues; ++i) {
+    small.bits[i] = static_cast<uint16_t>(ValueBits(i - kSmallValues));
+  }
+  return small;
+}
+constexpr SmallValues kSmall = MakeSmallValues();
+
+// Codes blocks as libjpeg does: writes their bits, or else counts their symbols.
 template <bool kWrites>
 class ScanEncoder {
  public:
-  ScanEncoder(const JpegFrame& frame, const JpegScan& scan, ScanFrequencies* frequencies)
-      : frame_(frame), scan_(scan) {
+  ScanEncoder(const JpegStream& stream, ScanFrequencies* frequencies)
+      : scan_(stream.scan), is_progressive_(stream.frame.is_progressive()) {
     for (uint32_t i = 0; i < scan_.count; ++i) {
-      dc_count_[i] = frequencies->of[0][scan_.code[0][i] & 3].data();
-      ac_count_[i] = frequencies->of[1][scan_.code[1][i] & 3].data();
+      for (uint32_t is_ac = 0; is_ac < 2; ++is_ac) {
+        const uint32_t number = scan_.code[is_ac][i] & 3;
+        if (kWrites) {
+          SetCode(stream.codes[is_ac][number], &codes_[is_ac][number]);
+          code_[is_ac][i] = codes_[is_ac][number].data();
+        } else {
+          code_[is_ac][i] = frequencies->of[is_ac][number].data();
+        }
+      }
     }
   }
-  void WriteTo(const JpegCode (*codes)[4], bool zero_bits, std::vector<uint8_t>* bytes) {
-    for (uint32_t i = 0; i < scan_.count; ++i) {
-      SetCode(codes[0][scan_.code[0][i] & 3], &dc_code_[i]);
-      SetCode(codes[1][scan_.code[1][i] & 3], &ac_code_[i]);
-    }
+  ScanEncoder(const JpegStream& stream, bool zero_bits, std::vector<uint8_t>* bytes)
+      : ScanEncoder(stream, nullptr) {
     zero_bits_ = zero_bits;
     bytes_ = bytes;
     writer_.out = bytes->data() + bytes->size();
   }
 
-  bool Block(uint32_t i, int16_t* block) { return Block(i, static_cast<const int16_t*>(block)); }
   bool Block(uint32_t i, const int16_t* block) {
     if (kWrites) Grow();
-    if (!frame_.is_progressive()) {
+    if (!is_progressive_) {
       BitWriter writer = writer_;
       PutDc(i, block[0], &writer);
       PutAc(i, block, &writer);
@@ -178,7 +170,7 @@ class ScanEncoder {
     } else {
       RefineAc(block);
     }
-    return is_sound();
+    return true;
   }
 
   bool Restart(uint32_t number) {
@@ -188,7 +180,7 @@ class ScanEncoder {
       *writer_.out++ = 0xFF;
       *writer_.out++ = static_cast<uint8_t>(kMarkerRst0 + number);
     }
-    return is_sound();
+    return true;
   }
 
   // Also at the end of the scan.
@@ -198,7 +190,6 @@ class ScanEncoder {
     if (kWrites) writer_.End(zero_bits_);
   }
 
-  bool is_sound() const { return is_sound_ && writer_.is_sound; }
   size_t end() const {  // of what is written
     return static_cast<size_t>(writer_.out - bytes_->data());
   }
@@ -210,18 +201,15 @@ class ScanEncoder {
   static constexpr size_t kMaxCorrections = 937;
   static constexpr uint32_t kMaxEobRun = 0x7FFF;
 
-  struct Code {
-    uint16_t bits[256];
-    uint8_t size[256] = {};
-  };
+  // By symbol: the bits of a code, times 32, plus how many they are. Or how often it occurs.
+  using Code = std::array<uint32_t, 256>;
 
   static void SetCode(const JpegCode& code, Code* table) {
     uint32_t next = 0;
     uint32_t symbol = 0;
     for (uint32_t bits = 1; bits <= 16; ++bits, next <<= 1) {
       for (uint32_t i = 0; i < code.counts[bits - 1] && symbol < 256; ++i) {
-        table->bits[code.symbols[symbol]] = static_cast<uint16_t>(next++);
-        table->size[code.symbols[symbol++]] = static_cast<uint8_t>(bits);
+        (*table)[code.symbols[symbol++]] = next++ << 5 | bits;
       }
     }
   }
@@ -229,57 +217,51 @@ class ScanEncoder {
   void Grow() {
     const size_t size = end();
     if (bytes_->size() - size >= kBlockBytes) return;
-    bytes_->resize(std::max<size_t>(bytes_->size() * 2, size + kBlockBytes));
+    bytes_->resize(size + 16 * kBlockBytes);
     writer_.out = bytes_->data() + size;
   }
   void PutBits(uint32_t value, uint32_t size) {
     if (kWrites) writer_.Put(value, size);
   }
 
-  void PutSymbol(uint32_t* counts, const Code& code, uint32_t symbol, uint32_t raw,
-                 uint32_t raw_bits, BitWriter* writer) {
-    ++counts[symbol];
-    if (!kWrites) return;
-    writer->is_sound &= code.size[symbol] != 0;
-    writer->Put(uint32_t{code.bits[symbol]} << raw_bits | raw, code.size[symbol] + raw_bits);
+  static void PutSymbol(uint32_t* code, uint32_t symbol, uint32_t raw, uint32_t raw_bits,
+                        BitWriter* writer) {
+    if (!kWrites) {
+      ++code[symbol];
+      return;
+    }
+    const uint32_t size = code[symbol] & 31;
+    writer->Put(code[symbol] >> 5 << raw_bits | raw, size + raw_bits);
   }
   // In progressive scans.
   void PutAcSymbol(uint32_t symbol, uint32_t raw, uint32_t raw_bits) {
-    PutSymbol(ac_count_[0], ac_code_[0], symbol, raw, raw_bits, &writer_);
+    PutSymbol(code_[1][0], symbol, raw, raw_bits, &writer_);
   }
 
-  // Bits of a value after its size: of negative ones the complement.
-  static uint32_t RawBits(int value, uint32_t size) {
-    return static_cast<uint32_t>(value < 0 ? value - 1 : value) & ((1u << size) - 1);
-  }
-  uint32_t SizeOf(uint32_t magnitude) {
-    const uint32_t size = BitLength(magnitude);
-    if (size <= 15) return size;
-    is_sound_ = false;
-    return 0;
+  static void PutValue(uint32_t* code, uint32_t run, int value, BitWriter* writer) {
+    const int place = value + kSmallValues;
+    const uint32_t bits =
+        place >= 0 && place < 2 * kSmallValues ? kSmall.bits[place] : ValueBits(value);
+    PutSymbol(code, run << 4 | (bits & 31), bits >> 5, bits & 31, writer);
   }
 
   void PutDc(uint32_t i, int value, BitWriter* writer) {
     const int difference = value - last_dc_[i];
     last_dc_[i] = value;
-    const uint32_t size = SizeOf(static_cast<uint32_t>(difference < 0 ? -difference : difference));
-    PutSymbol(dc_count_[i], dc_code_[i], size, RawBits(difference, size), size, writer);
+    PutValue(code_[0][i], 0, difference, writer);
   }
 
   void PutAc(uint32_t i, const int16_t* block, BitWriter* writer) {
-    uint32_t* const counts = ac_count_[i];
-    const Code& code = ac_code_[i];
+    uint32_t* const code = code_[1][i];
     uint32_t next = 1;
     for (uint64_t left = FindNonzero(block) >> 1 << 1; left != 0; left &= left - 1) {
       const uint32_t k = static_cast<uint32_t>(__builtin_ctzll(left));
       uint32_t run = k - next;
       next = k + 1;
-      for (; run > 15; run -= 16) PutSymbol(counts, code, 0xF0, 0, 0, writer);
-      const int value = block[kJpegNaturalOrder[k]];
-      const uint32_t size = SizeOf(static_cast<uint32_t>(value < 0 ? -value : value));
-      PutSymbol(counts, code, run << 4 | size, RawBits(value, size), size, writer);
+      for (; run > 15; run -= 16) PutSymbol(code, 0xF0, 0, 0, writer);
+      PutValue(code, run, block[k], writer);
     }
-    if (next < 64) PutSymbol(counts, code, 0, 0, 0, writer);
+    if (next < 64) PutSymbol(code, 0, 0, 0, writer);
   }
 
   // Ends a run of blocks without further new coefficients.
@@ -304,15 +286,14 @@ class ScanEncoder {
     uint32_t next = scan_.begin;
     for (uint64_t left = FindOfSpectrum(block); left != 0; left &= left - 1) {
       const uint32_t k = static_cast<uint32_t>(__builtin_ctzll(left));
-      const int value = block[kJpegNaturalOrder[k]];
+      const int value = block[k];
       const int magnitude = (value < 0 ? -value : value) >> scan_.low;
       if (magnitude == 0) continue;
       uint32_t run = k - next;
       next = k + 1;
       EndEobRun();
       for (; run > 15; run -= 16) PutAcSymbol(0xF0, 0, 0);
-      const uint32_t size = SizeOf(static_cast<uint32_t>(magnitude));
-      PutAcSymbol(run << 4 | size, RawBits(value < 0 ? -magnitude : magnitude, size), size);
+      PutValue(code_[1][0], run, value < 0 ? -magnitude : magnitude, &writer_);
     }
     if (next <= scan_.end && ++eob_run_ == kMaxEobRun) EndEobRun();
   }
@@ -323,7 +304,7 @@ class ScanEncoder {
     uint32_t last_new = 0;
     for (uint64_t left = nonzero; left != 0; left &= left - 1) {
       const uint32_t k = static_cast<uint32_t>(__builtin_ctzll(left));
-      const int value = block[kJpegNaturalOrder[k]];
+      const int value = block[k];
       magnitudes[k] = static_cast<uint32_t>(value < 0 ? -value : value) >> scan_.low;
       if (magnitudes[k] == 1) last_new = k;
     }
@@ -344,7 +325,7 @@ class ScanEncoder {
         continue;
       }
       EndEobRun();
-      PutAcSymbol(run << 4 | 1, block[kJpegNaturalOrder[k]] < 0 ? 0 : 1, 1);
+      PutAcSymbol(run << 4 | 1, block[k] < 0 ? 0 : 1, 1);
       PutCorrections(&block_corrections_);
       run = 0;
     }
@@ -356,39 +337,18 @@ class ScanEncoder {
     if (eob_run_ == kMaxEobRun || corrections_.size() > kMaxCorrections) EndEobRun();
   }
 
-  const JpegFrame& frame_;
   const JpegScan& scan_;
-  uint32_t* dc_count_[3] = {};
-  uint32_t* ac_count_[3] = {};
-  Code dc_code_[3];
-  Code ac_code_[3];
+  const bool is_progressive_;
+  Code codes_[2][4] = {};
+  uint32_t* code_[2][3] = {};  // by component of the scan
   int last_dc_[3] = {};
   uint32_t eob_run_ = 0;
   std::vector<uint8_t> corrections_;  // of the run of blocks
   std::vector<uint8_t> block_corrections_;
-  bool is_sound_ = true;
   bool zero_bits_ = false;
   std::vector<uint8_t>* bytes_ = nullptr;
   BitWriter writer_;
 };
-
-bool CountScan(const JpegStream& stream, const JpegImage& image, JpegPadding* padding,
-               ScanFrequencies* frequencies) {
-  ScanEncoder<false> encoder(stream.frame, stream.scan, frequencies);
-  if (!WalkScan(stream.frame, stream.scan, &image, padding, &encoder)) return false;
-  encoder.End();
-  return true;
-}
-
-bool WriteScan(const JpegStream& stream, const JpegImage& image, JpegPadding* padding,
-               bool zero_bits, ScanFrequencies* frequencies, std::vector<uint8_t>* file) {
-  ScanEncoder<true> encoder(stream.frame, stream.scan, frequencies);
-  encoder.WriteTo(stream.codes, zero_bits, file);
-  if (!WalkScan(stream.frame, stream.scan, &image, padding, &encoder)) return false;
-  encoder.End();
-  file->resize(encoder.end());
-  return encoder.is_sound();
-}
 
 // The bytes of a file outside of scans.
 struct Skeleton {
@@ -403,7 +363,7 @@ struct Skeleton {
 };
 
 // Takes the next `size` bytes of `source`.
-bool AppendMetadata(uint32_t marker, const std::string& head, size_t size, Bytes* source,
+bool AppendMetadata(uint32_t marker, std::string_view head, size_t size, Bytes* source,
                     std::vector<uint8_t>* to) {
   if (size == 0 || size > source->size || head.size() + size > 65533) return false;
   AppendSegmentHead(marker, head.size() + size, to);
@@ -414,16 +374,16 @@ bool AppendMetadata(uint32_t marker, const std::string& head, size_t size, Bytes
   return true;
 }
 
-bool AppendQuantizers(const std::vector<uint8_t>& tables, const JpegImage& image,
+bool AppendQuantizers(const std::vector<uint8_t>& tables, const JpegInfo& info,
                       std::vector<uint8_t>* to) {
   std::vector<uint8_t> data;
   for (const uint8_t table : tables) {
     const uint32_t c = table >> 5;
     const bool is_wide = (table & 16) != 0;
-    if (c >= image.components.size()) return false;
+    if (c >= info.components) return false;
     data.push_back(table & 31);
     for (const uint8_t place : kJpegNaturalOrder) {
-      const uint32_t quantizer = image.components[c].quantizer[place];
+      const uint32_t quantizer = info.quantizers[c][place];
       if (is_wide) data.push_back(static_cast<uint8_t>(quantizer >> 8));
       data.push_back(static_cast<uint8_t>(quantizer));
     }
@@ -433,118 +393,112 @@ bool AppendQuantizers(const std::vector<uint8_t>& tables, const JpegImage& image
   return true;
 }
 
-bool ReadParts(const JpegImage& image, Bytes exif, Bytes icc, Bytes xmp, ByteReader* reader,
+bool ReadParts(const JpegInfo& info, JpegMetadata metadata, ByteReader* reader,
                Skeleton* skeleton) {
   std::vector<uint8_t>* bytes = &skeleton->bytes;
-  const auto read_tables = [&] {
-    const uint32_t count = reader->ReadByte();
-    const uint8_t* tables = reader->ReadBytes(count);
-    return reader->ok() ? std::vector<uint8_t>(tables, tables + count) : std::vector<uint8_t>();
+  const auto read_bytes = [&](uint32_t size) {
+    const uint8_t* data = reader->ReadBytes(size);
+    return data == nullptr ? std::vector<uint8_t>() : std::vector<uint8_t>(data, data + size);
   };
-  while (reader->ok()) {
-    bool is_sound = true;
+  bool is_sound = true;
+  while (reader->ok() && is_sound) {
     switch (reader->ReadByte()) {
       case kPartEnd: return reader->ok();
       case kPartBytes: {
-        const uint32_t size = reader->ReadBase128(5);
-        const uint8_t* data = reader->ReadBytes(size);
-        if (reader->ok()) Append(data, size, bytes);
+        const std::vector<uint8_t> data = read_bytes(reader->ReadBase128(5));
+        Append(data.data(), data.size(), bytes);
         break;
       }
       case kPartExif:
-        is_sound = AppendMetadata(kMarkerApp0 + 1, ExifHead(), exif.size, &exif, bytes);
+        is_sound =
+            AppendMetadata(kMarkerApp0 + 1, kExifHead, metadata.exif.size, &metadata.exif, bytes);
         break;
       case kPartXmp:
-        is_sound = AppendMetadata(kMarkerApp0 + 1, XmpHead(), xmp.size, &xmp, bytes);
+        is_sound =
+            AppendMetadata(kMarkerApp0 + 1, kXmpHead, metadata.xmp.size, &metadata.xmp, bytes);
         break;
       case kPartIcc: {
-        std::string head = IccHead();
-        head += static_cast<char>(reader->ReadByte());
-        head += static_cast<char>(reader->ReadByte());
-        is_sound = AppendMetadata(kMarkerApp0 + 2, head, reader->ReadBase128(3), &icc, bytes);
+        std::string head(kIccHead);
+        for (int i = 0; i < 2; ++i) head += static_cast<char>(reader->ReadByte());
+        is_sound =
+            AppendMetadata(kMarkerApp0 + 2, head, reader->ReadBase128(3), &metadata.icc, bytes);
         break;
       }
-      case kPartQuantizers: is_sound = AppendQuantizers(read_tables(), image, bytes); break;
+      case kPartQuantizers:
+        is_sound = AppendQuantizers(read_bytes(reader->ReadByte()), info, bytes);
+        break;
       case kPartCodes: {
         const size_t begin = bytes->size();
-        const std::vector<uint8_t> tables = read_tables();
+        const std::vector<uint8_t> tables = read_bytes(reader->ReadByte());
         AppendCodes(tables, nullptr, bytes);
         skeleton->codes.push_back({begin, bytes->size(), tables});
         break;
       }
       default: return false;
     }
-    if (!is_sound) return false;
   }
   return false;
 }
 
-bool IsOfImage(const JpegFrame& frame, const JpegImage& image) {
-  if (frame.width_px != image.width_px || frame.height_px != image.height_px ||
-      frame.components.size() != image.components.size()) {
-    return false;
-  }
-  for (size_t c = 0; c < frame.components.size(); ++c) {
-    if (frame.components[c].width_blocks != image.components[c].width_blocks ||
-        frame.components[c].height_blocks != image.components[c].height_blocks) {
-      return false;
-    }
-  }
-  return true;
-}
-
-// Blocks that differ from `usual`: for each the number of blocks
+// Blocks that differ from the usual ones: for each the number of blocks
 // before it that do not, the number of its coefficients, and of each its place and its value.
-// Returns whether there are any.
-bool AppendPadding(JpegPadding* blocks, JpegPadding* usual, uint32_t c,
-                   std::vector<uint8_t>* data) {
+// Empty if there are none.
+std::vector<uint8_t> MakePadding(const JpegStream& stream, const JpegImage& image, uint32_t c) {
+  std::vector<uint8_t> data;
   uint32_t alike = 0;
-  for (uint32_t i = 0; i < blocks->count(c); ++i, ++alike) {
-    const int16_t* block = blocks->Block(c, i);
-    if (std::equal(block, block + 64, usual->Block(c, i))) continue;
-    AppendBase128(alike, data);
-    data->push_back(static_cast<uint8_t>(64 - std::count(block, block + 64, 0)));
-    for (uint8_t k = 0; k < 64; ++k) {
-      const int value = block[kJpegNaturalOrder[k]];
-      if (value == 0) continue;
-      data->push_back(k);
-      AppendBase128(static_cast<uint32_t>(value < 0 ? -2 * value - 1 : 2 * value), data);
+  VisitPadding(stream, image, c, [&](const int16_t* block, int16_t dc) {
+    const uint64_t nonzero = FindNonzero(block);
+    if (block[0] == dc && nonzero >> 1 == 0) {
+      ++alike;
+      return;
     }
-    alike = UINT32_MAX;
-  }
-  AppendBase128(alike, data);
-  return alike != blocks->count(c);
+    AppendBase128(alike, &data);
+    alike = 0;
+    data.push_back(static_cast<uint8_t>(__builtin_popcountll(nonzero)));
+    for (uint64_t left = nonzero; left != 0; left &= left - 1) {
+      const int k = __builtin_ctzll(left);
+      data.push_back(static_cast<uint8_t>(k));
+      AppendBase128(static_cast<uint32_t>(block[k] < 0 ? -2 * block[k] - 1 : 2 * block[k]), &data);
+    }
+  });
+  if (!data.empty()) AppendBase128(alike, &data);
+  return data;
 }
 
-bool ReadPadding(ByteReader* bytes, uint32_t c, JpegPadding* padding) {
-  for (uint32_t i = 0;; ++i) {
-    const uint32_t alike = bytes->ReadBase128(4);
-    if (!bytes->ok() || alike > padding->count(c) - i) return false;
-    i += alike;
-    if (i == padding->count(c)) return true;
-    int16_t* block = padding->Block(c, i);
-    std::fill_n(block, 64, int16_t{0});
+// Sets the blocks that fill MCUs. `has_own`: some differ from the usual ones, as `bytes` say.
+bool SetPadding(const JpegStream& stream, const JpegImage& image, uint32_t c, bool has_own,
+                ByteReader* bytes) {
+  bool is_sound = true;
+  uint32_t alike = has_own ? bytes->ReadBase128(4) : UINT32_MAX;
+  VisitPadding(stream, image, c, [&](int16_t* block, int16_t dc) {
+    std::fill_n(block, kJpegBlockSamples, int16_t{0});
+    if (alike-- > 0) {
+      block[0] = dc;
+      return;
+    }
     for (uint32_t n = bytes->ReadByte(); n > 0 && bytes->ok(); --n) {
-      const uint32_t place = kJpegNaturalOrder[bytes->ReadByte() & 63];
+      const uint32_t k = bytes->ReadByte() & 63;
       const uint32_t folded = bytes->ReadBase128(3);
-      block[place] = static_cast<int16_t>(folded & 1 ? -static_cast<int>(folded >> 1) - 1
-                                                     : static_cast<int>(folded >> 1));
+      // A symbol has up to 15 bits of a coefficient.
+      is_sound &= folded < 0xFFFF;
+      const int value = static_cast<int>(folded >> 1 & 0x7FFF);
+      block[k] = static_cast<int16_t>(folded & 1 ? -value - 1 : value);
     }
-  }
+    alike = bytes->ReadBase128(4);
+  });
+  return !has_own || (is_sound && alike == 0 && bytes->ok());
 }
 
-// RestoreJpeg(), where the frequencies of scans may be `known`: then they are checked.
-bool Restore(const JpegImage& image, Bytes exif, Bytes icc, Bytes xmp, Bytes restore_data,
+// RestoreJpeg(), where the scans may be `known`.
+bool Restore(const JpegImage& image, const JpegMetadata& metadata, Bytes restore_data,
              const std::vector<RestoredScan>* known, std::vector<uint8_t>* file) {
-  file->clear();
   if (restore_data.size < 4 || restore_data.size > kMaxChunksBytes) return false;
   ByteReader reader(restore_data.data + 4, static_cast<uint32_t>(restore_data.size - 4));
   Skeleton skeleton;
-  if (!ReadParts(image, exif, icc, xmp, &reader, &skeleton)) return false;
+  if (!ReadParts(image.info, metadata, &reader, &skeleton)) return false;
   const uint32_t flags = reader.ReadByte();
 
   JpegStream stream;
-  JpegPadding padding;
   const Bytes bytes = {skeleton.bytes.data(), skeleton.bytes.size()};
   size_t copied = 0;
   size_t scan = 0;
@@ -552,31 +506,39 @@ bool Restore(const JpegImage& image, Bytes exif, Bytes icc, Bytes xmp, Bytes res
   JpegSegment segment;
   for (size_t pos = 2; FindSegment(bytes, pos, &segment); pos = segment.end) {
     if (segment.marker == kMarkerEoi) break;
-    const size_t size = segment.end - segment.data;
-    if (stream.Apply(segment, bytes.data + segment.data, size) != nullptr) return false;
+    if (stream.Apply(segment) != nullptr) return false;
     if (segment.marker != kMarkerSos) continue;
-    if (!IsOfImage(stream.frame, image)) return false;
     if (copied == 0) {
-      padding = JpegPadding(stream.frame);
-      for (uint32_t c = 0; c < image.components.size(); ++c) {
-        padding.SetUsual(stream.frame, image, c);
+      const JpegInfo& info = stream.info;
+      if (info.width_px != image.info.width_px || info.height_px != image.info.height_px ||
+          info.components != image.info.components ||
+          info.chroma_x_shift != image.info.chroma_x_shift ||
+          info.chroma_y_shift != image.info.chroma_y_shift) {
+        return false;
+      }
+      for (uint32_t c = 0; c < image.info.components; ++c) {
         const bool has_own = (flags & kPaddingOfComponent << c) != 0;
-        if (has_own && !ReadPadding(&reader, c, &padding)) return false;
+        if (!SetPadding(stream, image, c, has_own, &reader)) return false;
       }
     }
-    ScanFrequencies frequencies;
+    ScanFrequencies counted = {};
+    const ScanFrequencies* frequencies = &counted;
     bool is_counted = known != nullptr;
     if (is_counted) {
       if (scan == known->size()) return false;
-      frequencies = (*known)[scan++].frequencies;
+      frequencies = &(*known)[scan++].frequencies;
     }
     for (; codes != skeleton.codes.end() && codes->begin < segment.begin; ++codes) {
       for (const uint8_t table : codes->tables) {
         if (table >> 3 != kOptimalCode) continue;
-        if (!is_counted && !CountScan(stream, image, &padding, &frequencies)) return false;
-        is_counted = true;
+        if (!is_counted) {
+          ScanEncoder<false> encoder(stream, &counted);
+          if (!WalkScan(stream, image, &encoder)) return false;
+          encoder.End();
+          is_counted = true;
+        }
         const uint32_t is_ac = table >> 2 & 1;
-        stream.codes[is_ac][table & 3] = OptimalCode(frequencies.of[is_ac][table & 3]);
+        stream.codes[is_ac][table & 3] = OptimalCode(frequencies->of[is_ac][table & 3]);
       }
       Append(bytes.data + copied, codes->begin - copied, file);
       AppendCodes(codes->tables, stream.codes, file);
@@ -584,62 +546,36 @@ bool Restore(const JpegImage& image, Bytes exif, Bytes icc, Bytes xmp, Bytes res
     }
     Append(bytes.data + copied, segment.end - copied, file);
     copied = segment.end;
-    ScanFrequencies written;
-    if (!WriteScan(stream, image, &padding, (flags & kZeroBits) != 0, &written, file) ||
-        (known != nullptr && !(written == frequencies))) {
-      return false;
-    }
+    ScanEncoder<true> encoder(stream, (flags & kZeroBits) != 0, file);
+    if (!WalkScan(stream, image, &encoder)) return false;
+    encoder.End();
+    file->resize(encoder.end());
   }
   Append(bytes.data + copied, bytes.size - copied, file);
   return reader.at_end() && stream.IsComplete() &&
          Crc32c(file->data(), file->size()) == LoadU32(restore_data.data);
 }
 
+// The rest of a segment behind `head`; empty if it is another marker's or begins otherwise.
+Bytes FindBehind(const JpegSegment& segment, uint32_t marker, std::string_view head) {
+  const Bytes data = segment.data;
+  if (segment.marker != marker || data.size <= head.size()) return {};
+  if (std::memcmp(data.data, head.data(), head.size()) != 0) return {};
+  return {data.data + head.size(), data.size - head.size()};
+}
+
 }  // namespace
 
 void JpegRestoreBuilder::AddSegment(const JpegSegment& segment, const JpegStream& stream) {
-  const uint8_t* data = file_.data + segment.data;
-  const size_t size = segment.end - segment.data;
-  const auto begins_with = [&](const std::string& head) {
-    return size > head.size() && std::memcmp(data, head.data(), head.size()) == 0;
-  };
-  std::vector<uint8_t> part;
-  if (segment.marker == kMarkerApp0 + 1 && begins_with(ExifHead()) && metadata_.exif.empty()) {
-    metadata_.exif.assign(data + ExifHead().size(), data + size);
-    part = {kPartExif};
-  } else if (segment.marker == kMarkerApp0 + 1 && begins_with(XmpHead()) && metadata_.xmp.empty()) {
-    metadata_.xmp.assign(data + XmpHead().size(), data + size);
-    part = {kPartXmp};
-  } else if (segment.marker == kMarkerApp0 + 2 && begins_with(IccHead()) &&
-             size > IccHead().size() + 2) {
-    const uint8_t* numbers = data + IccHead().size();
-    if (icc_number_ == 0) icc_count_ = numbers[1];
-    is_icc_damaged_ |= numbers[0] != ++icc_number_ || numbers[1] != icc_count_;
-    const size_t bytes = size - IccHead().size() - 2;
-    Append(numbers + 2, bytes, &metadata_.icc);
-    part = {kPartIcc, numbers[0], numbers[1]};
-    AppendBase128(bytes, &part);
-  }
-  segments_.push_back({segment, part, scans_.size()});
-  if (segment.marker != kMarkerSos) return;
-  if (stream.scan.count == 1 || !stream.scan.HasDc()) return;
+  segments_.push_back({segment, scans_.size()});
+  if (segment.marker != kMarkerSos || stream.scan.count == 1 || !stream.scan.HasDc()) return;
   for (uint32_t i = 0; i < stream.scan.count; ++i) has_padding_[stream.scan.component[i]] = true;
-}
-
-void JpegRestoreBuilder::TakeMetadata(JpegMetadata* metadata) {
-  if (is_icc_damaged_ || icc_number_ != icc_count_) {
-    metadata_.icc.clear();
-    for (Segment& segment : segments_) {
-      if (segment.segment.marker == kMarkerApp0 + 2) segment.part.clear();
-    }
-  }
-  *metadata = std::move(metadata_);
 }
 
 std::vector<uint8_t> JpegRestoreBuilder::MakeCodesPart(const Segment& segment) const {
   std::vector<uint8_t> part = {kPartCodes, 0};
-  const uint8_t* data = file_.data + segment.segment.data;
-  const uint8_t* end = file_.data + segment.segment.end;
+  const uint8_t* data = segment.segment.data.data;
+  const uint8_t* end = data + segment.segment.data.size;
   while (data < end) {
     JpegCode code;
     const uint32_t is_ac = data[0] >> 4;
@@ -660,15 +596,32 @@ std::vector<uint8_t> JpegRestoreBuilder::MakeCodesPart(const Segment& segment) c
   return part;
 }
 
-std::vector<uint8_t> JpegRestoreBuilder::MakeQuantizersPart(const JpegSegment& segment,
-                                                            const JpegImage& image) const {
+std::vector<uint8_t> JpegRestoreBuilder::MakePart(const Segment& segment, JpegFile* jpeg) const {
+  if (segment.segment.marker == kMarkerDht) return MakeCodesPart(segment);
+  const Bytes exif = FindBehind(segment.segment, kMarkerApp0 + 1, kExifHead);
+  if (exif.size != 0 && jpeg->metadata.exif.size == 0) {
+    jpeg->metadata.exif = exif;
+    return {kPartExif};
+  }
+  const Bytes xmp = FindBehind(segment.segment, kMarkerApp0 + 1, kXmpHead);
+  if (xmp.size != 0 && jpeg->metadata.xmp.size == 0) {
+    jpeg->metadata.xmp = xmp;
+    return {kPartXmp};
+  }
+  const Bytes icc = FindBehind(segment.segment, kMarkerApp0 + 2, kIccHead);
+  if (icc.size > 2 && jpeg->metadata.icc.size != 0) {
+    std::vector<uint8_t> part = {kPartIcc, icc.data[0], icc.data[1]};
+    AppendBase128(icc.size - 2, &part);
+    return part;
+  }
+  if (segment.segment.marker != kMarkerDqt) return {};
   std::vector<uint8_t> part = {kPartQuantizers, 0};
-  for (size_t pos = segment.data; pos < segment.end;) {
-    const uint8_t* table = file_.data + pos;
+  const uint8_t* table = segment.segment.data.data;
+  for (const uint8_t* end = table + segment.segment.data.size; table < end; ++part[1]) {
     const bool is_wide = table[0] >> 4 != 0;
-    size_t c = 0;
-    for (; c < image.components.size(); ++c) {
-      const uint16_t* quantizer = image.components[c].quantizer;
+    uint32_t c = 0;
+    for (; c < jpeg->image.info.components; ++c) {
+      const uint16_t* quantizer = jpeg->image.info.quantizers[c];
       uint32_t k = 0;
       while (k < 64 && quantizer[kJpegNaturalOrder[k]] ==
                            (is_wide ? table[1 + 2 * k] << 8 | table[2 + 2 * k] : table[1 + k])) {
@@ -676,23 +629,35 @@ std::vector<uint8_t> JpegRestoreBuilder::MakeQuantizersPart(const JpegSegment& s
       }
       if (k == 64) break;
     }
-    if (c == image.components.size()) return {};
+    if (c == jpeg->image.info.components) return {};
     part.push_back(static_cast<uint8_t>(table[0] | c << 5));
-    ++part[1];
-    pos += is_wide ? 129 : 65;
+    table += is_wide ? 129 : 65;
   }
   return part;
 }
 
-std::vector<uint8_t> JpegRestoreBuilder::Finish(const JpegImage& image, const JpegFrame& frame,
-                                                JpegPadding* padding) {
-  std::vector<uint8_t> data(4);
+void JpegRestoreBuilder::Finish(const JpegStream& stream, JpegFile* jpeg) {
+  // A profile whose segments are not numbered from 1 to their count is no profile.
+  uint32_t icc_count = 0;
+  uint32_t icc_number = 0;
+  bool is_icc_damaged = false;
+  for (const Segment& segment : segments_) {
+    const Bytes icc = FindBehind(segment.segment, kMarkerApp0 + 2, kIccHead);
+    if (icc.size <= 2) continue;
+    if (icc_number == 0) icc_count = icc.data[1];
+    is_icc_damaged |= icc.data[0] != ++icc_number || icc.data[1] != icc_count;
+    Append(icc.data + 2, icc.size - 2, &jpeg->icc);
+  }
+  if (is_icc_damaged || icc_number != icc_count) jpeg->icc.clear();
+  jpeg->metadata.icc = {jpeg->icc.data(), jpeg->icc.size()};
+
+  std::vector<uint8_t>& data = jpeg->restore_data;
+  data.resize(4);
   StoreU32(data.data(), Crc32c(file_.data, file_.size));
   size_t begin = 2;  // of bytes to be stored as they are
   std::vector<uint8_t> bytes;
-  const auto append_bytes = [&](size_t end) {
-    Append(file_.data + begin, end - begin, &bytes);
-    begin = end;
+  const auto append_bytes = [&](const uint8_t* end) {
+    Append(file_.data + begin, static_cast<size_t>(end - file_.data) - begin, &bytes);
   };
   const auto finish_bytes = [&] {
     if (bytes.empty()) return;
@@ -701,57 +666,46 @@ std::vector<uint8_t> JpegRestoreBuilder::Finish(const JpegImage& image, const Jp
     Append(bytes.data(), bytes.size(), &data);
     bytes.clear();
   };
-  for (Segment& segment : segments_) {
+  for (const Segment& segment : segments_) {
     if (segment.segment.marker == kMarkerSos) {
-      append_bytes(segment.segment.end);
+      append_bytes(file_.data + segment.segment.end);
       begin = scans_[segment.scan].end;
       continue;
     }
-    if (segment.segment.marker == kMarkerDht) {
-      segment.part = MakeCodesPart(segment);
-    } else if (segment.segment.marker == kMarkerDqt) {
-      segment.part = MakeQuantizersPart(segment.segment, image);
-    }
-    if (segment.part.empty()) continue;
-    append_bytes(segment.segment.data - 4);  // with fill bytes
+    const std::vector<uint8_t> part = MakePart(segment, jpeg);
+    if (part.empty()) continue;
+    append_bytes(segment.segment.data.data - 4);  // with fill bytes
     finish_bytes();
-    Append(segment.part.data(), segment.part.size(), &data);
+    Append(part.data(), part.size(), &data);
     begin = segment.segment.end;
   }
-  append_bytes(file_.size);
+  append_bytes(file_.data + file_.size);
   finish_bytes();
   data.push_back(kPartEnd);
 
-  JpegPadding usual(frame);
-  std::vector<uint8_t> blocks;
   uint32_t flags = has_zeros_ ? kZeroBits : 0;
-  for (uint32_t c = 0; c < image.components.size(); ++c) {
+  const size_t flags_at = data.size();
+  data.push_back(0);
+  for (uint32_t c = 0; c < stream.info.components; ++c) {
     if (!has_padding_[c]) continue;
-    usual.SetUsual(frame, image, c);
-    std::vector<uint8_t> own;
-    if (!AppendPadding(padding, &usual, c, &own)) continue;
-    flags |= kPaddingOfComponent << c;
-    Append(own.data(), own.size(), &blocks);
+    const std::vector<uint8_t> padding = MakePadding(stream, jpeg->image, c);
+    if (!padding.empty()) flags |= kPaddingOfComponent << c;
+    Append(padding.data(), padding.size(), &data);
   }
-  data.push_back(static_cast<uint8_t>(flags));
-  Append(blocks.data(), blocks.size(), &data);
-  return data;
-}
+  data[flags_at] = static_cast<uint8_t>(flags);
 
-bool JpegRestoreBuilder::Restores(const JpegImage& image, const JpegMetadata& metadata,
-                                  const std::vector<uint8_t>& restore_data) const {
-  const auto bytes = [](const std::vector<uint8_t>& data) {
-    return Bytes{data.data(), data.size()};
-  };
   std::vector<uint8_t> restored;
-  return Restore(image, bytes(metadata.exif), bytes(metadata.icc), bytes(metadata.xmp),
-                 bytes(restore_data), &scans_, &restored) &&
-         restored.size() == file_.size && std::equal(restored.begin(), restored.end(), file_.data);
+  restored.reserve(2 * file_.size);  // its last block may need more than its bytes
+  if (!Restore(jpeg->image, jpeg->metadata, {data.data(), data.size()}, &scans_, &restored) ||
+      restored.size() != file_.size || !std::equal(restored.begin(), restored.end(), file_.data)) {
+    data.clear();
+  }
 }
 
-bool RestoreJpeg(const JpegImage& image, Bytes exif, Bytes icc, Bytes xmp, Bytes restore_data,
+bool RestoreJpeg(const JpegImage& image, const JpegMetadata& metadata, Bytes restore_data,
                  std::vector<uint8_t>* file) {
-  return Restore(image, exif, icc, xmp, restore_data, nullptr, file);
+  file->clear();
+  return Restore(image, metadata, restore_data, nullptr, file);
 }
 
 }  // namespace l3

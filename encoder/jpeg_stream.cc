@@ -8,6 +8,8 @@ namespace {
 
 uint32_t LoadBigU16(const uint8_t* p) { return static_cast<uint32_t>(p[0] << 8 | p[1]); }
 
+constexpr const char* kOtherSampling = "its sampling is not 4:4:4, 4:2:2, 4:2:0 or 4:4:0";
+
 bool StartsWith(const uint8_t* data, size_t size, const char* text, size_t text_size) {
   return size >= text_size && std::memcmp(data, text, text_size) == 0;
 }
@@ -152,19 +154,23 @@ bool FindSegment(Bytes file, size_t pos, JpegSegment* segment) {
   while (pos < file.size && file.data[pos] == 0xFF) ++pos;
   if (pos == file.size) return false;
   segment->marker = file.data[pos++];
-  segment->data = segment->end = pos;
+  segment->data = {};
+  segment->end = pos;
   const bool is_alone = (segment->marker >= kMarkerRst0 && segment->marker <= kMarkerEoi);
   if (is_alone) return true;
   if (file.size - pos < 2) return false;
   const uint32_t length = LoadBigU16(file.data + pos);
   if (length < 2 || length > file.size - pos) return false;
-  segment->data = pos + 2;
+  segment->data = {file.data + pos + 2, length - 2};
   segment->end = pos + length;
   return true;
 }
 
-const char* JpegStream::Apply(const JpegSegment& segment, const uint8_t* data, size_t size) {
-  switch (segment.marker) {
+const char* JpegStream::Apply(const JpegSegment& segment) {
+  const uint32_t marker = segment.marker;
+  const uint8_t* data = segment.data.data;
+  const size_t size = segment.data.size;
+  switch (marker) {
     case kMarkerSof0:
     case kMarkerSof1:
     case kMarkerSof2: return ReadFrame(segment.marker, data, size);
@@ -176,24 +182,16 @@ const char* JpegStream::Apply(const JpegSegment& segment, const uint8_t* data, s
       restart_interval_ = LoadBigU16(data);
       return nullptr;
     case 0xC3: return "it is a lossless JPEG";
-    case 0xC5:
-    case 0xC6:
-    case 0xC7: return "it is a hierarchical JPEG";
-    case 0xC9:
-    case 0xCA:
-    case 0xCB:
-    case 0xCD:
-    case 0xCE:
-    case 0xCF: return "it is arithmetic-coded";
     case 0xDC: return "its height is in a DNL segment";
     case kMarkerSoi: return "it begins twice";
     default: break;
   }
-  if (segment.marker >= kMarkerRst0 && segment.marker < kMarkerSoi) return nullptr;
-  if (segment.marker == kMarkerCom) return nullptr;
-  if (segment.marker >= kMarkerApp0 && segment.marker < kMarkerApp0 + 16) {
+  if (marker >= 0xC5 && marker <= 0xC7) return "it is a hierarchical JPEG";
+  if (marker >= 0xC9 && marker <= 0xCF && marker != 0xCC) return "it is arithmetic-coded";
+  if (marker >= kMarkerApp0 && marker < kMarkerApp0 + 16) {
     return ReadApp(segment.marker, data, size);
   }
+  if ((marker >= kMarkerRst0 && marker < kMarkerSoi) || marker == kMarkerCom) return nullptr;
   return "it has an unknown marker";
 }
 
@@ -205,40 +203,35 @@ const char* JpegStream::ReadFrame(uint8_t marker, const uint8_t* data, size_t si
   if (size != 6 + 3 * size_t{count}) return "its frame is damaged";
   if (count == 4) return "it has 4 components";
   if (count != 1 && count != 3) return "it has neither 1 nor 3 components";
-  frame.height_px = LoadBigU16(data + 1);
-  frame.width_px = LoadBigU16(data + 3);
-  if (frame.height_px == 0) return "its height is in a DNL segment";
-  if (frame.width_px == 0) return "it has no width";
+  info.height_px = LoadBigU16(data + 1);
+  info.width_px = LoadBigU16(data + 3);
+  info.components = static_cast<uint8_t>(count);
+  if (info.height_px == 0) return "its height is in a DNL segment";
+  if (info.width_px == 0) return "it has no width";
   for (uint32_t c = 0; c < count; ++c) {
     const uint8_t* p = data + 6 + 3 * c;
-    const JpegFrameComponent component = {
-        p[0], static_cast<uint8_t>(p[1] >> 4), static_cast<uint8_t>(p[1] & 15), p[2], 0, 0};
-    if (component.h - 1u > 3 || component.v - 1u > 3 || component.quantizer > 3) {
-      return "its frame is damaged";
+    const JpegFrameComponent component = {p[0], static_cast<uint8_t>(p[1] >> 4),
+                                          static_cast<uint8_t>(p[1] & 15), p[2]};
+    const auto is_factor = [](uint32_t n) { return n == 1 || n == 2 || n == kMaxJpegFactor; };
+    if (component.quantizer > 3) return "its frame is damaged";
+    if (!is_factor(component.h) || !is_factor(component.v)) return kOtherSampling;
+    for (uint32_t other = 0; other < c; ++other) {
+      if (frame.components[other].id == component.id) return "two components have the same number";
     }
-    for (const JpegFrameComponent& other : frame.components) {
-      if (other.id == component.id) return "two components have the same number";
+    frame.components[c] = component;
+  }
+  const JpegFrameComponent& luma = frame.components[0];
+  const JpegFrameComponent& chroma = frame.components[count - 1];
+  info.chroma_x_shift = luma.h == 2 * chroma.h ? 1 : 0;
+  info.chroma_y_shift = luma.v == 2 * chroma.v ? 1 : 0;
+  for (uint32_t c = 0; c < count; ++c) {
+    if (frame.components[c].h << info.x_shift(c) != luma.h ||
+        frame.components[c].v << info.y_shift(c) != luma.v) {
+      return kOtherSampling;
     }
-    frame.components.push_back(component);
-    frame.h_max = std::max<uint32_t>(frame.h_max, component.h);
-    frame.v_max = std::max<uint32_t>(frame.v_max, component.v);
   }
-  const auto& luma = frame.components.front();
-  for (uint32_t c = 1; c < count; ++c) {
-    const auto& chroma = frame.components[c];
-    const bool is_known = chroma.h == frame.components[1].h && chroma.v == frame.components[1].v &&
-                          (luma.h == chroma.h || luma.h == 2 * chroma.h) &&
-                          (luma.v == chroma.v || luma.v == 2 * chroma.v);
-    if (!is_known) return "its sampling is not 4:4:4, 4:2:2, 4:2:0 or 4:4:0";
-  }
-  for (JpegFrameComponent& component : frame.components) {
-    component.width_blocks = static_cast<uint32_t>(
-        CeilDiv(CeilDiv(uint64_t{frame.width_px} * component.h, frame.h_max), 8));
-    component.height_blocks = static_cast<uint32_t>(
-        CeilDiv(CeilDiv(uint64_t{frame.height_px} * component.v, frame.v_max), 8));
-  }
-  frame.width_mcus = static_cast<uint32_t>(CeilDiv(frame.width_px, 8 * frame.h_max));
-  frame.height_mcus = static_cast<uint32_t>(CeilDiv(frame.height_px, 8 * frame.v_max));
+  frame.width_mcus = static_cast<uint32_t>(CeilDiv(info.width_px, 8 * luma.h));
+  frame.height_mcus = static_cast<uint32_t>(CeilDiv(info.height_px, 8 * luma.v));
   frame.marker = marker;
   std::memset(low_bit_, kNoBit, sizeof(low_bit_));
   return nullptr;
@@ -271,7 +264,6 @@ const char* JpegStream::ReadQuantizers(const uint8_t* data, size_t size) {
       if (quantizer == 0) return "a quantizer is 0";
       tables_[number][kJpegNaturalOrder[i]] = static_cast<uint16_t>(quantizer);
     }
-    is_table_set_[number] = true;
     data += bytes;
     size -= bytes;
   }
@@ -281,8 +273,7 @@ const char* JpegStream::ReadQuantizers(const uint8_t* data, size_t size) {
 const char* JpegStream::ReadScan(const uint8_t* data, size_t size) {
   constexpr const char* kDamaged = "the header of a scan is damaged";
   if (frame.marker == 0) return "a scan is before the frame";
-  if (size < 1 || data[0] < 1 || data[0] > frame.components.size() ||
-      size != 4 + 2 * size_t{data[0]}) {
+  if (size < 1 || data[0] < 1 || data[0] > info.components || size != 4 + 2 * size_t{data[0]}) {
     return kDamaged;
   }
   scan = JpegScan();
@@ -309,8 +300,8 @@ const char* JpegStream::ReadScan(const uint8_t* data, size_t size) {
   for (uint32_t i = 0; i < scan.count; ++i) {
     const uint8_t* p = data + 1 + 2 * i;
     uint32_t c = next;
-    while (c < frame.components.size() && frame.components[c].id != p[0]) ++c;
-    if (c == frame.components.size()) return kDamaged;
+    while (c < info.components && frame.components[c].id != p[0]) ++c;
+    if (c == info.components) return kDamaged;
     next = c + 1;
     const JpegFrameComponent& component = frame.components[c];
     blocks += component.h * component.v;
@@ -322,9 +313,10 @@ const char* JpegStream::ReadScan(const uint8_t* data, size_t size) {
         (scan.HasAc(frame) && ((p[1] & 15) > 3 || !codes[1][p[1] & 15].IsSound()))) {
       return "a scan has no valid Huffman table";
     }
-    if (quantizers[c][0] == 0) {
-      if (!is_table_set_[component.quantizer]) return "a quantizer table is missing";
-      std::memcpy(quantizers[c], tables_[component.quantizer], sizeof(quantizers[c]));
+    uint16_t* const quantizers = info.quantizers[c];
+    if (quantizers[0] == 0) {
+      std::copy_n(tables_[component.quantizer], kJpegBlockSamples, quantizers);
+      if (quantizers[0] == 0) return "a quantizer table is missing";
     }
     // Each bit of a coefficient comes once, from the highest down, and that of DC first.
     if (scan.begin != 0 && low_bit_[c][0] == kNoBit) return "its progression is damaged";
@@ -352,7 +344,7 @@ const char* JpegStream::ReadApp(uint8_t marker, const uint8_t* data, size_t size
 }
 
 bool JpegStream::IsComplete() const {
-  for (size_t c = 0; c < frame.components.size(); ++c) {
+  for (uint32_t c = 0; c < info.components; ++c) {
     if (std::any_of(low_bit_[c], low_bit_[c] + 64, [](uint8_t bit) { return bit != 0; })) {
       return false;
     }
@@ -361,56 +353,14 @@ bool JpegStream::IsComplete() const {
 }
 
 bool JpegStream::SetColor() {
-  const auto& components = frame.components;
-  if (components.size() == 1) {
-    color = JpegColor::kGray;
-  } else if (has_jfif_) {
-    color = JpegColor::kYcbcr;
-  } else if (has_adobe_) {
-    color = adobe_transform_ == 0 ? JpegColor::kRgb : JpegColor::kYcbcr;
-    return adobe_transform_ <= 1;
-  } else {
-    const bool is_rgb =
-        components[0].id == 'R' && components[1].id == 'G' && components[2].id == 'B';
-    color = is_rgb ? JpegColor::kRgb : JpegColor::kYcbcr;
-  }
-  return true;
-}
-
-JpegPadding::JpegPadding(const JpegFrame& frame) {
-  for (size_t c = 0; c < frame.components.size(); ++c) {
-    const JpegFrameComponent& component = frame.components[c];
-    Part& part = parts_[c];
-    part.width = component.width_blocks;
-    part.height = component.height_blocks;
-    part.columns = frame.width_mcus * component.h - part.width;
-    const uint64_t rows = frame.height_mcus * component.v - part.height;
-    part.blocks.resize(64 *
-                       (uint64_t{part.columns} * part.height + rows * (part.width + part.columns)));
-  }
-}
-
-void JpegPadding::SetUsual(const JpegFrame& frame, const JpegImage& image, uint32_t c) {
-  const JpegFrameComponent& component = frame.components[c];
-  for (uint32_t mcu_y = 0; mcu_y < frame.height_mcus; ++mcu_y) {
-    // Only MCUs at the edges have such blocks.
-    const bool is_last_row = mcu_y + 1 == frame.height_mcus;
-    for (uint32_t mcu_x = is_last_row ? 0 : frame.width_mcus - 1; mcu_x < frame.width_mcus;
-         ++mcu_x) {
-      int16_t dc = 0;
-      for (uint32_t y = mcu_y * component.v; y < (mcu_y + 1) * component.v; ++y) {
-        for (uint32_t x = mcu_x * component.h; x < (mcu_x + 1) * component.h; ++x) {
-          if (x < component.width_blocks && y < component.height_blocks) {
-            dc = image.components[c].Block(x, y)[0];
-          } else {
-            int16_t* block = Block(c, Number(c, x, y));
-            std::fill_n(block, 64, int16_t{0});
-            block[0] = dc;
-          }
-        }
-      }
-    }
-  }
+  if (info.components == 1) return true;
+  info.color = JpegColor::kYcbcr;
+  if (has_jfif_) return true;
+  const JpegFrameComponent* components = frame.components;
+  const bool has_rgb_ids =
+      components[0].id == 'R' && components[1].id == 'G' && components[2].id == 'B';
+  if (has_adobe_ ? adobe_transform_ == 0 : has_rgb_ids) info.color = JpegColor::kRgb;
+  return !has_adobe_ || adobe_transform_ <= 1;
 }
 
 }  // namespace l3

@@ -2,10 +2,10 @@
 // Layer: encoder. The reader and the writer of JPEG files share it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "encoder/jpeg_file.h"
 
@@ -38,6 +38,10 @@ struct JpegCode {
 };
 
 using JpegFrequencies = std::array<uint32_t, 256>;
+// Of the symbols of a scan, by class and number of a code.
+struct ScanFrequencies {
+  JpegFrequencies of[2][4];
+};
 
 // The tables of T.81, annex K. `is_ac`, `table`: 0 or 1 each.
 JpegCode StandardCode(uint32_t is_ac, uint32_t table);
@@ -46,18 +50,13 @@ JpegCode OptimalCode(const JpegFrequencies& frequencies);
 
 struct JpegFrameComponent {
   uint8_t id;
-  uint8_t h, v;  // as in the file
+  uint8_t h, v;  // sampling factors: 1, 2 or 4
   uint8_t quantizer;
-  uint32_t width_blocks, height_blocks;  // that hold samples of the picture
 };
 
 struct JpegFrame {
   uint8_t marker = 0;  // 0: no frame yet
-  uint32_t width_px = 0;
-  uint32_t height_px = 0;
-  std::vector<JpegFrameComponent> components;
-  uint32_t h_max = 1;
-  uint32_t v_max = 1;
+  JpegFrameComponent components[kMaxJpegComponents];
   uint32_t width_mcus = 0;  // of scans of several components
   uint32_t height_mcus = 0;
 
@@ -79,7 +78,7 @@ struct JpegScan {
 struct JpegSegment {
   uint8_t marker;
   size_t begin;  // of the marker's fill bytes
-  size_t data;   // behind the length
+  Bytes data;    // behind the length
   size_t end;
 };
 
@@ -91,16 +90,16 @@ class JpegStream {
  public:
   // Null, or why the file cannot be read. After SOS, `scan` is set. Other markers than those of
   // scans, frames, tables and metadata are errors.
-  const char* Apply(const JpegSegment& segment, const uint8_t* data, size_t size);
+  const char* Apply(const JpegSegment& segment);
   // Whether scans gave all coefficients.
   bool IsComplete() const;
 
+  // Width, height, components and shifts from the frame on, the colour from the first scan on, and
+  // the quantizers of a component from its first scan on.
+  JpegInfo info{};
   JpegFrame frame;
   JpegScan scan;
-  JpegColor color = JpegColor::kGray;  // from the first scan on
   JpegCode codes[2][4];
-  // Of components from their first scan on, in natural order; 0 before.
-  uint16_t quantizers[3][64] = {};
 
  private:
   const char* ReadFrame(uint8_t marker, const uint8_t* data, size_t size);
@@ -111,8 +110,7 @@ class JpegStream {
   bool SetColor();
   const char* ReadApp(uint8_t marker, const uint8_t* data, size_t size);
 
-  uint16_t tables_[4][64] = {};
-  bool is_table_set_[4] = {};
+  uint16_t tables_[4][64] = {};  // of quantizers; 0 before they are set
   uint32_t restart_interval_ = 0;
   bool is_started_ = false;
   bool has_jfif_ = false;
@@ -123,47 +121,17 @@ class JpegStream {
   uint8_t low_bit_[3][64];
 };
 
-// Blocks that fill the MCUs at the right and the bottom edge.
-class JpegPadding {
- public:
-  JpegPadding() = default;
-  explicit JpegPadding(const JpegFrame& frame);
-
-  uint32_t count(uint32_t component) const {
-    return static_cast<uint32_t>(parts_[component].blocks.size() / 64);
-  }
-  int16_t* Block(uint32_t component, uint32_t number) {
-    return parts_[component].blocks.data() + size_t{number} * 64;
-  }
-  // The number of the block at this place, which is outside of the picture.
-  uint32_t Number(uint32_t component, uint32_t x, uint32_t y) const {
-    const Part& part = parts_[component];
-    return y < part.height
-               ? y * part.columns + (x - part.width)
-               : part.height * part.columns + (y - part.height) * (part.width + part.columns) + x;
-  }
-  // Sets the blocks of a component as libjpeg does: DC of the block before in the MCU, no AC.
-  void SetUsual(const JpegFrame& frame, const JpegImage& image, uint32_t component);
-
- private:
-  struct Part {
-    uint32_t width = 0, height = 0, columns = 0;
-    std::vector<int16_t> blocks;
-  };
-  Part parts_[3];
-};
-
 // Walks the blocks of a scan in coding order. `visitor` has
 //   bool Restart(uint32_t number)        before the MCU of each restart interval but the first
 //   bool Block(uint32_t i, int16_t* block)   i: number of the component in the scan
 // which return false to end the walk, and so does this.
-template <typename Image, typename Visitor>
-bool WalkScan(const JpegFrame& frame, const JpegScan& scan, Image* image, JpegPadding* padding,
-              Visitor* visitor) {
+template <typename Visitor>
+bool WalkScan(const JpegStream& stream, const JpegImage& image, Visitor* visitor) {
+  const JpegScan& scan = stream.scan;
   const bool is_single = scan.count == 1;
-  const JpegFrameComponent& first = frame.components[scan.component[0]];
-  const uint32_t width = is_single ? first.width_blocks : frame.width_mcus;
-  const uint32_t height = is_single ? first.height_blocks : frame.height_mcus;
+  const JpegBlockRect first = JpegBlocksOfImage(stream.info, scan.component[0]);
+  const uint32_t width = is_single ? first.width : stream.frame.width_mcus;
+  const uint32_t height = is_single ? first.height : stream.frame.height_mcus;
   uint32_t left = scan.restart_interval;
   uint32_t restarts = 0;
   for (uint32_t mcu_y = 0; mcu_y < height; ++mcu_y) {
@@ -172,28 +140,36 @@ bool WalkScan(const JpegFrame& frame, const JpegScan& scan, Image* image, JpegPa
         if (!visitor->Restart(restarts++ % 8)) return false;
         left = scan.restart_interval - 1;
       }
-      if (is_single) {
-        if (!visitor->Block(0, image->components[scan.component[0]].Block(mcu_x, mcu_y))) {
-          return false;
-        }
-        continue;
-      }
       for (uint32_t i = 0; i < scan.count; ++i) {
         const uint32_t c = scan.component[i];
-        const JpegFrameComponent& component = frame.components[c];
-        for (uint32_t y = mcu_y * component.v; y < (mcu_y + 1) * component.v; ++y) {
-          for (uint32_t x = mcu_x * component.h; x < (mcu_x + 1) * component.h; ++x) {
-            const bool is_inside = x < component.width_blocks && y < component.height_blocks;
-            if (!visitor->Block(i, is_inside ? image->components[c].Block(x, y)
-                                             : padding->Block(c, padding->Number(c, x, y)))) {
-              return false;
-            }
+        const uint32_t h = is_single ? 1 : stream.frame.components[c].h;
+        const uint32_t v = is_single ? 1 : stream.frame.components[c].v;
+        for (uint32_t y = 0; y < v; ++y) {
+          int16_t* block = image.blocks.At(c, mcu_x * h, mcu_y * v + y);
+          for (uint32_t x = 0; x < h; ++x, block += kJpegBlockSamples) {
+            if (!visitor->Block(i, block)) return false;
           }
         }
       }
     }
   }
   return true;
+}
+
+// Calls visit(block, dc) for the blocks of a component that fill MCUs, row by row. `dc` is that of
+// the last block of the picture before it in its MCU: libjpeg gives it to the block.
+template <typename Visit>
+void VisitPadding(const JpegStream& stream, const JpegImage& image, uint32_t c,
+                  const Visit& visit) {
+  const JpegBlockRect inside = JpegBlocksOfImage(stream.info, c);
+  const uint32_t h = stream.frame.components[c].h;
+  for (uint32_t y = 0; y < stream.frame.height_mcus * stream.frame.components[c].v; ++y) {
+    const bool is_below = y >= inside.height;
+    for (uint32_t x = is_below ? 0 : inside.width; x < stream.frame.width_mcus * h; ++x) {
+      const uint32_t last_x = std::min(is_below ? x / h * h + h - 1 : x, inside.width - 1);
+      visit(image.blocks.At(c, x, y), *image.blocks.At(c, last_x, std::min(y, inside.height - 1)));
+    }
+  }
 }
 
 }  // namespace l3

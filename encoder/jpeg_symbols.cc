@@ -4,7 +4,6 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 
 #include "core/jpeg_tile.h"
 #include "encoder/fixed_log.h"
@@ -12,74 +11,61 @@
 namespace l3 {
 namespace {
 
-bool IsLastContext(uint32_t context) {
-  return context >= kJpegFirstLastContext && context < kJpegFirstDcContext;
-}
-
-// The token and the raw bits of a symbol.
-struct CodedSymbol {
-  uint32_t token, raw, raw_bits;
+// About what residuals of DC cost.
+struct ResidualCosts {
+  uint32_t of[256];
 };
-inline CodedSymbol CodeSymbol(const JpegSymbol& symbol) {
-  if (symbol.number < kJpegLastDirect) return {symbol.number, 0, 0};
-  const bool is_last = IsLastContext(symbol.context);
-  const uint32_t token = is_last ? JpegLastTokenOf(symbol.number) : RansTokenOf(symbol.number);
-  const RansToken parts = is_last ? GetJpegLastToken(token) : GetRansToken(token);
-  return {token, symbol.number - parts.base, parts.raw_bits};
+ResidualCosts MakeResidualCosts() {
+  ResidualCosts costs;
+  for (uint32_t size = 0; size < 256; ++size) costs.of[size] = FixedLog2(3 + 2 * size);
+  return costs;
 }
-
-// Of coefficients in natural order: their numbers in zigzag order. By those numbers: their places
-// in rows of ten, with zeros around.
-struct JpegPlaces {
-  int16_t zigzag[kJpegBlockSamples];
-  uint8_t padded[kJpegBlockSamples];
-};
-constexpr JpegPlaces MakeJpegPlaces() {
-  JpegPlaces places{};
-  for (uint32_t k = 0; k < kJpegBlockSamples; ++k) {
-    const uint32_t natural = kJpegNaturalOrder[k];
-    places.zigzag[natural] = static_cast<int16_t>(k);
-    places.padded[k] = static_cast<uint8_t>(11 + natural / 8 * 10 + natural % 8);
-  }
-  return places;
+const ResidualCosts kResidualCosts = MakeResidualCosts();
+inline uint32_t CostOfResidual(uint32_t size) {
+  return size < 256 ? kResidualCosts.of[size] : FixedLog2(3 + 2 * size);
 }
-constexpr JpegPlaces kPlaces = MakeJpegPlaces();
-
-// JpegLevel() of sums up to the least that gives the highest level.
-constexpr uint32_t kMostSum = 144;
-struct JpegLevels {
-  uint8_t of[kMostSum + 1];
-};
-constexpr JpegLevels MakeJpegLevels() {
-  JpegLevels levels{};
-  for (uint32_t sum = 0; sum <= kMostSum; ++sum) {
-    levels.of[sum] = static_cast<uint8_t>(JpegLevel(sum));
-  }
-  return levels;
-}
-constexpr JpegLevels kLevels = MakeJpegLevels();
 
 // Finds the symbols of one tile.
 class SymbolFinder {
  public:
-  SymbolFinder(const ImageInfo& info, const JpegInfo& jpeg, const JpegBlocks<const int16_t>& image,
-               uint32_t tile, JpegTileSymbols* out)
-      : jpeg_(jpeg), image_(image), out_(*out) {
-    out_.symbols.clear();
-    out_.steps.clear();
-    out_.predictors.clear();
-    for (uint32_t c = 0; c < jpeg.components; ++c) {
-      blocks_[c] = JpegBlocksOfTile(info, jpeg, tile, c);
+  SymbolFinder(const ImageInfo& info, const JpegImage& image, uint32_t tile, JpegTileSymbols* out)
+      : jpeg_(image.info), image_(image.blocks), out_(*out) {
+    for (uint32_t c = 0; c < jpeg_.components; ++c) {
+      blocks_[c] = JpegBlocksOfTile(info, jpeg_, tile, c);
     }
-    out_.lane_count = JpegLaneCount(jpeg, blocks_);
+    out_.lanes = JpegLaneCount(jpeg_, blocks_);
   }
 
   bool Find() {
+    uint32_t rows = 0;
     for (uint32_t c = 0; c < jpeg_.components; ++c) {
       if (!FindLast(c)) return false;
-      AddHeads(c);
+      rows += blocks_[c].height;
     }
-    for (uint32_t i = 0; i < kJpegClasses; ++i) AddClass(i);
+    out_.steps = 2 * rows;
+    for (uint32_t i = 0; i < kJpegClasses; ++i) {
+      Sort(i);
+      for (const JpegBlockGroup& group : groups_[i]) {
+        out_.steps += static_cast<uint32_t>(group.last[0]);
+      }
+    }
+    const size_t count = size_t{kRansLanes} * out_.steps;
+    out_.numbers.reset(new uint16_t[count]);
+    out_.contexts.reset(new uint16_t[count]);
+    std::fill_n(out_.numbers.get(), 2 * rows * kRansLanes, uint16_t{0});
+    std::fill_n(out_.contexts.get(), 2 * rows * kRansLanes,
+                static_cast<uint16_t>(kJpegIdleContext));
+    out_.signs.resize(count / 8 + 8);
+    output_ = {out_.numbers.get(), out_.contexts.get(), out_.signs.data(), 0, 0};
+    for (uint32_t c = 0; c < jpeg_.components; ++c) AddHeads(c);
+    for (const std::vector<JpegBlockGroup>& groups : groups_) {
+      for (const JpegBlockGroup& group : groups) {
+        GetRansKernels().find_jpeg_symbols(group, &output_);
+      }
+    }
+    StoreU32(output_.signs, static_cast<uint32_t>(output_.bits));
+    out_.sign_count =
+        8 * static_cast<uint32_t>(output_.signs - out_.signs.data()) + output_.bit_count;
     return true;
   }
 
@@ -90,33 +76,24 @@ class SymbolFinder {
 
   // Validates the coefficients of a component, and finds the last one of each block.
   bool FindLast(uint32_t c) {
-    const uint16_t* quantizers = jpeg_.quantizers[c];
     int16_t limits[kJpegBlockSamples];
-    for (uint32_t i = 0; i < kJpegBlockSamples; ++i) {
-      limits[i] = static_cast<int16_t>(kMaxJpegProduct / quantizers[i]);
+    for (uint32_t k = 0; k < kJpegBlockSamples; ++k) {
+      const int32_t most = kMaxJpegProduct / jpeg_.quantizers[c][kJpegNaturalOrder[k]];
+      limits[k] = static_cast<int16_t>(k == 0 ? std::min(most, kMaxJpegDc) : most);
     }
-    limits[0] = std::min(limits[0], static_cast<int16_t>(kMaxJpegDc));
+    int16_t over = 0;  // negative if one is
     for (uint32_t y = 0; y < blocks_[c].height; ++y) {
       for (uint32_t x = 0; x < blocks_[c].width; ++x) {
         const int16_t* block = Block(c, x, y);
-        int16_t over = 0;  // negative if one is
-        int16_t last = 0;
-        for (uint32_t i = 0; i < kJpegBlockSamples; ++i) {
-          const int16_t number = block[i] != 0 ? kPlaces.zigzag[i] : int16_t{0};
-          last = number > last ? number : last;
-          over = static_cast<int16_t>(over | (block[i] > limits[i] ? -1 : 0) |
-                                      (block[i] < -limits[i] ? -1 : 0));
+        for (uint32_t k = 0; k < kJpegBlockSamples; ++k) {
+          over = static_cast<int16_t>(over | (block[k] > limits[k] ? -1 : 0) |
+                                      (block[k] < -limits[k] ? -1 : 0));
         }
-        if (over != 0) return false;
-        last_[c][y * blocks_[c].width + x] = static_cast<uint8_t>(last);
+        last_[c][y * blocks_[c].width + x] =
+            static_cast<uint8_t>(63 - __builtin_clzll(FindNonzero(block) | 1));
       }
     }
-    return true;
-  }
-
-  void Add(uint32_t context, uint32_t number, bool has_sign, bool is_negative) {
-    out_.symbols.push_back({static_cast<uint16_t>(number), static_cast<uint16_t>(context & 0xFFF),
-                            static_cast<uint16_t>(has_sign), static_cast<uint16_t>(is_negative)});
+    return over == 0;
   }
 
   // Numbers of last coefficients and DC.
@@ -137,11 +114,12 @@ class SymbolFinder {
                            (x << jpeg_.chroma_x_shift)];
         }
         if (c == 2) other = last_[1][y * width + x];
-        Add(kJpegFirstLastContext + c * kJpegLastContexts +
-                JpegLastContext(c, is_first, above, other),
-            row[x], false, false);
+        output_.number[x] = row[x];
+        output_.context[x] = static_cast<uint16_t>(kJpegFirstLastContext + c * kJpegLastContexts +
+                                                   JpegLastContext(c, is_first, above, other));
       }
-      out_.steps.push_back(static_cast<uint8_t>(width));
+      output_.number += kRansLanes;
+      output_.context += kRansLanes;
 
       const JpegRowAbove<uint16_t> magnitudes{magnitude[~y & 1], end};
       const JpegRowAbove<int16_t> above{dc[~y & 1], end};
@@ -156,10 +134,16 @@ class SymbolFinder {
                                                         std::abs(above.At(at) - above.At(at + 1)));
         const uint32_t number = static_cast<uint32_t>(std::abs(residual[x]));
         magnitude[y & 1][x] = static_cast<uint16_t>(std::min(number, kMaxRansMagnitude));
-        Add(kJpegFirstDcContext + (c > 0 ? kJpegDcContexts : 0) + JpegDcContext(is_first, activity),
-            number, number != 0, residual[x] < 0);
+        output_.number[x] = static_cast<uint16_t>(number);
+        output_.context[x] =
+            static_cast<uint16_t>(kJpegFirstDcContext + (c > 0 ? kJpegDcContexts : 0) +
+                                  JpegDcContext(is_first, activity));
+        output_.bits |= uint64_t{residual[x] < 0} << output_.bit_count;
+        output_.bit_count += residual[x] != 0 ? 1 : 0;
       }
-      out_.steps.push_back(static_cast<uint8_t>(width));
+      output_.number += kRansLanes;
+      output_.context += kRansLanes;
+      output_.WriteSigns();
     }
   }
 
@@ -176,7 +160,7 @@ class SymbolFinder {
         const int32_t west = !taps.adds_west ? 0 : x > 0 ? current[x - 1] : above.At(0);
         found[x] = current[x] - west -
                    PredictFromAbove(taps, above.At(x - 1), above.At(x), above.At(x + 1));
-        cost += FixedLog2(3 + 2 * static_cast<uint32_t>(std::abs(found[x])));
+        cost += CostOfResidual(static_cast<uint32_t>(std::abs(found[x])));
       }
       if (cost >= best_cost) continue;
       best = p;
@@ -186,75 +170,70 @@ class SymbolFinder {
     return best;
   }
 
-  // The other coefficients of a class.
-  void AddClass(uint32_t number) {
+  // Sorts the blocks of a class that have other coefficients, the largest last number first.
+  void Sort(uint32_t number) {
+    static constexpr int16_t kZeros[kJpegBlockSamples] = {};
     const JpegClass components = GetJpegClass(jpeg_, number);
-    std::array<uint32_t, kJpegBlockSamples> begin{};  // by descending number of the last one
-    uint32_t count = 0;
+    std::array<uint32_t, kJpegBlockSamples> begin{};
     for (uint32_t c = components.begin; c < components.end; ++c) {
       const uint32_t blocks = blocks_[c].width * blocks_[c].height;
       for (uint32_t i = 0; i < blocks; ++i) ++begin[last_[c][i]];
     }
+    uint32_t count = 0;
     for (uint32_t k = kJpegBlockSamples - 1; k > 0; --k) {
       const uint32_t of_k = begin[k];
       begin[k] = count;
       count += of_k;
     }
-    struct Place {
-      const int16_t* block;
-      uint32_t last;
-    };
-    std::vector<Place> order(count);
+    JpegBlockGroup empty = {};
+    std::fill_n(empty.block, kRansLanes, kZeros);
+    empty.first_context = number * kJpegBlockSamples * kJpegLevels;
+    empty.idle_context = kJpegIdleContext;
+    groups_[number].assign(CeilDiv(count, kRansLanes), empty);
     for (uint32_t c = components.begin; c < components.end; ++c) {
       const uint32_t width = blocks_[c].width;
       for (uint32_t i = 0; i < width * blocks_[c].height; ++i) {
-        const uint32_t last = last_[c][i];
-        if (last > 0) order[begin[last]++] = {Block(c, i % width, i / width), last};
+        if (last_[c][i] == 0) continue;
+        const uint32_t place = begin[last_[c][i]]++;
+        JpegBlockGroup& group = groups_[number][place / kRansLanes];
+        group.block[place % kRansLanes] = Block(c, i % width, i / width);
+        group.last[place % kRansLanes] = last_[c][i];
       }
-    }
-    for (uint32_t first = 0; first < count; first += kRansLanes) {
-      const uint32_t lanes = std::min(count - first, kRansLanes);
-      // Where the step of each k begins.
-      uint32_t place[kJpegBlockSamples];
-      uint32_t pos = static_cast<uint32_t>(out_.symbols.size());
-      uint32_t active = 0;
-      for (uint32_t k = order[first].last; k > 0; --k) {
-        while (active < lanes && order[first + active].last >= k) ++active;
-        place[k] = pos;
-        pos += active;
-        out_.steps.push_back(static_cast<uint8_t>(active));
-      }
-      out_.symbols.resize(pos);
-      for (uint32_t lane = 0; lane < lanes; ++lane) {
-        AddBlock(number, order[first + lane].block, order[first + lane].last, lane, place);
-      }
-    }
-  }
-
-  void AddBlock(uint32_t number, const int16_t* block, uint32_t last, uint32_t lane,
-                const uint32_t* place) {
-    // Magnitudes with zeros around, 10 in a row.
-    uint16_t padded[11 * 10 + 2] = {};
-    for (uint32_t k = last; k > 0; --k) {
-      uint16_t* at = padded + kPlaces.padded[k];
-      const int32_t value = block[kJpegNaturalOrder[k]];
-      const uint32_t magnitude = static_cast<uint32_t>(std::abs(value));
-      const uint32_t sum = 2u * (at[1] + at[10]) + at[11] + at[2] + at[20] + at[9] + *(at - 9);
-      const uint32_t level = k == last ? kJpegLevels - 1 : kLevels.of[std::min(sum, kMostSum)];
-      *at = static_cast<uint16_t>(magnitude);
-      out_.symbols[place[k] + lane] = {
-          static_cast<uint16_t>(magnitude - (k == last ? 1 : 0)),
-          static_cast<uint16_t>(((number * kJpegBlockSamples + k) * kJpegLevels + level) & 0xFFF),
-          static_cast<uint16_t>(magnitude != 0), static_cast<uint16_t>(value < 0)};
     }
   }
 
   const JpegInfo& jpeg_;
-  const JpegBlocks<const int16_t>& image_;
+  const JpegBlocks<int16_t>& image_;
   JpegTileSymbols& out_;
+  JpegSymbolOutput output_;
   JpegBlockRect blocks_[kMaxJpegComponents] = {};
+  std::vector<JpegBlockGroup> groups_[kJpegClasses];
   uint8_t last_[kMaxJpegComponents][kMaxJpegBlocks];
 };
+
+// Puts last numbers into the states of lanes, as RansKernels::encode does other numbers.
+uint8_t* EncodeLastNumbers(const RansChannelSymbols& symbols, const uint16_t* number,
+                           const uint8_t* table, uint32_t* state, uint8_t* end) {
+  const auto drop = [&](uint32_t lane, uint64_t limit) {
+    if (state[lane] < limit) return;
+    end -= 2;
+    StoreU16(end, state[lane]);
+    state[lane] >>= 16;
+  };
+  for (uint32_t lane = kRansLanes; lane-- > 0;) {
+    if (number[lane] < kJpegLastDirect) continue;
+    drop(lane, 1u << 30);
+    state[lane] = state[lane] << 2 | number[lane] % 4;
+  }
+  for (uint32_t lane = kRansLanes; lane-- > 0;) {
+    const uint32_t entry = symbols.entry[table[lane] * kRansTokens + JpegLastTokenOf(number[lane])];
+    const uint32_t frequency = entry & 0xFFFF;
+    drop(lane, uint64_t{frequency} << (32 - kRansScaleBits));
+    state[lane] =
+        (state[lane] / frequency << kRansScaleBits) + state[lane] % frequency + (entry >> 16);
+  }
+  return end;
+}
 
 }  // namespace
 
@@ -264,101 +243,79 @@ void JpegCounts::Add(const JpegCounts& other) {
   }
 }
 
-bool FindJpegSymbols(const ImageInfo& info, const JpegInfo& jpeg,
-                     const JpegBlocks<const int16_t>& image, uint32_t tile,
+bool FindJpegSymbols(const ImageInfo& info, const JpegImage& image, uint32_t tile,
                      JpegTileSymbols* symbols, JpegCounts* counts) {
-  if (!SymbolFinder(info, jpeg, image, tile, symbols).Find()) return false;
-  for (const JpegSymbol& symbol : symbols->symbols) {
-    ++counts->at[symbol.context][CodeSymbol(symbol).token];
+  if (!SymbolFinder(info, image, tile, symbols).Find()) return false;
+  const size_t end_of_heads = 2 * symbols->predictors.size();
+  for (size_t step = 0; step < symbols->steps; ++step) {
+    const uint16_t* number = symbols->numbers.get() + step * kRansLanes;
+    const uint16_t* context = symbols->contexts.get() + step * kRansLanes;
+    const bool is_last = step < end_of_heads && step % 2 == 0;
+    for (uint32_t lane = 0; lane < kRansLanes; ++lane) {
+      const uint32_t token = is_last ? JpegLastTokenOf(number[lane]) : RansTokenOf(number[lane]);
+      ++counts->at[context[lane]][token];
+    }
   }
   return true;
 }
 
 JpegPayloadWriter::JpegPayloadWriter(const JpegModel& model) {
   for (uint32_t t = 0; t < model.table_count; ++t) {
-    uint32_t sum = 0;
+    uint32_t begin = 0;
     for (uint32_t token = 0; token < kRansTokens; ++token) {
       const uint32_t frequency = model.frequency[t][token];
-      slots_[t][token] = {frequency == 0 ? 0 : (uint64_t{1} << 32) / frequency, frequency, sum};
-      sum += frequency;
+      symbols_.entry[t * kRansTokens + token] = frequency | begin << 16;
+      begin += frequency;
     }
   }
+  symbols_.entry[kIdleLevel * kRansTokens] = kRansScale;
   std::memcpy(table_of_, model.ac, sizeof(model.ac));
   std::memcpy(table_of_ + kJpegFirstLastContext, model.last, sizeof(model.last));
   std::memcpy(table_of_ + kJpegFirstDcContext, model.dc, sizeof(model.dc));
+  table_of_[kJpegIdleContext] = kIdleLevel;
 }
 
 void JpegPayloadWriter::Append(const JpegTileSymbols& tile, std::vector<uint8_t>* out) const {
+  const size_t count = size_t{kRansLanes} * tile.steps;
+  const std::unique_ptr<uint8_t[]> tables(new uint8_t[count]);
+  for (size_t i = 0; i < count; ++i) tables[i] = table_of_[tile.contexts[i]];
   // Decoders undo the last number first. Each takes up to two words.
-  uint32_t state[kRansLanes];
+  const size_t word_bytes = 4 * count + kRansWordMargin;
+  const std::unique_ptr<uint8_t[]> words(new uint8_t[word_bytes]);
+  uint8_t* const words_end = words.get() + word_bytes;
+  alignas(64) uint32_t state[kRansLanes];
   std::fill_n(state, kRansLanes, kRansStateBegin);
-  const size_t most_words = 2 * tile.symbols.size();
-  const std::unique_ptr<uint16_t[]> words(new uint16_t[most_words + 1]);
-  uint16_t* next_word = words.get() + most_words;  // a word that is not taken lies here
-  const auto take_words = [&next_word](uint32_t s, uint64_t limit) {
-    *next_word = static_cast<uint16_t>(s);
-    const uint32_t is_taken = s >= limit ? 1 : 0;
-    next_word -= is_taken;
-    return s >> (16 * is_taken);
+  const auto encode = [&](size_t begin, size_t end, uint8_t* pos) {
+    return GetRansKernels().encode(&symbols_, 1, tile.numbers.get() + begin, tables.get() + begin,
+                                   end - begin, /*long_raw=*/true, state, pos);
   };
-  const JpegSymbol* next = tile.symbols.data() + tile.symbols.size();
-  for (size_t step = tile.steps.size(); step-- > 0;) {
-    const uint32_t lanes = tile.steps[step];
-    next -= lanes;
-    CodedSymbol coded[kRansLanes];
-    for (uint32_t lane = lanes; lane-- > 0;) {
-      coded[lane] = CodeSymbol(next[lane]);
-      if (coded[lane].raw_bits == 0) continue;
-      const uint32_t s = take_words(state[lane], uint64_t{1} << (32 - coded[lane].raw_bits));
-      state[lane] = s << coded[lane].raw_bits | coded[lane].raw;
-    }
-    for (uint32_t lane = lanes; lane-- > 0;) {
-      const Slots& of = slots_[table_of_[next[lane].context]][coded[lane].token];
-      const uint32_t s = take_words(state[lane], uint64_t{of.frequency} << (32 - kRansScaleBits));
-      // s / frequency, or 1 less
-      uint32_t quotient = static_cast<uint32_t>(s * of.inverse >> 32);
-      uint32_t rest = s - quotient * of.frequency;
-      const uint32_t is_less = rest >= of.frequency ? 1 : 0;
-      quotient += is_less;
-      rest -= is_less * of.frequency;
-      state[lane] = (quotient << kRansScaleBits) + rest + of.begin;
-    }
+  size_t step_at = 2 * kRansLanes * tile.predictors.size();
+  uint8_t* pos = encode(step_at, count, words_end);
+  while (step_at > 0) {
+    step_at -= kRansLanes;
+    pos = encode(step_at, step_at + kRansLanes, pos);
+    step_at -= kRansLanes;
+    pos = EncodeLastNumbers(symbols_, tile.numbers.get() + step_at, tables.get() + step_at, state,
+                            pos);
   }
-  ++next_word;
-  const size_t word_count = static_cast<size_t>(words.get() + most_words + 1 - next_word);
 
   const uint8_t header[kTileHeaderBytes] = {0, 0, 0, 0, kJpegTileCoding};
+  const size_t predictors_at = out->size() + kTileHeaderBytes + 4;
   out->insert(out->end(), header, header + kTileHeaderBytes);
-  const size_t count_at = out->size();
-  out->resize(count_at + 4);
-  for (size_t i = 0; i < tile.predictors.size(); i += 2) {
-    const uint32_t high = i + 1 < tile.predictors.size() ? tile.predictors[i + 1] : 0;
-    out->push_back(static_cast<uint8_t>(tile.predictors[i] | high << 4));
+  out->resize(predictors_at + CeilDiv(tile.predictors.size(), 2));
+  StoreU32(out->data() + predictors_at - 4, tile.sign_count);
+  for (size_t i = 0; i < tile.predictors.size(); ++i) {
+    uint8_t& pair = (*out)[predictors_at + i / 2];
+    pair = static_cast<uint8_t>(pair | tile.predictors[i] << (i % 2 * 4));
   }
-  uint32_t sign_count = 0;
-  uint64_t bits = 0;
-  uint32_t have = 0;
-  const size_t signs_at = out->size();
-  for (const JpegSymbol& symbol : tile.symbols) {
-    bits |= uint64_t{symbol.is_negative} << have;
-    have += symbol.has_sign;
-    if (have < 32) continue;
-    sign_count += 32;
-    out->resize(out->size() + 4);
-    StoreU32(out->data() + out->size() - 4, static_cast<uint32_t>(bits));
-    bits >>= 32;
-    have -= 32;
-  }
-  sign_count += have;
-  for (; out->size() < signs_at + (sign_count + 7) / 8; bits >>= 8) {
-    out->push_back(static_cast<uint8_t>(bits));
-  }
-  StoreU32(out->data() + count_at, sign_count);
+  const auto signs_end = static_cast<ptrdiff_t>(CeilDiv(tile.sign_count, 8));
+  out->insert(out->end(), tile.signs.begin(), tile.signs.begin() + signs_end);
   const size_t states_at = out->size();
-  out->resize(states_at + 4 * tile.lane_count + 2 * word_count);
-  uint8_t* p = out->data() + states_at;
-  for (uint32_t lane = 0; lane < tile.lane_count; ++lane, p += 4) StoreU32(p, state[lane]);
-  for (size_t i = 0; i < word_count; ++i) StoreU16(p + 2 * i, next_word[i]);
+  out->resize(states_at + 4 * tile.lanes);
+  for (uint32_t lane = 0; lane < tile.lanes; ++lane) {
+    StoreU32(out->data() + states_at + 4 * lane, state[lane]);
+  }
+  out->insert(out->end(), pos, words_end);
 }
 
 }  // namespace l3

@@ -1,11 +1,13 @@
 // The numbers that a jpeg tile codes, in the order of decoding (format.md 5.6). Layer: encoder.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
-#include "core/jpeg_layout.h"
-#include "format/jpeg_chunk.h"
+#include "encoder/jpeg_file.h"
+#include "encoder/rans_kernels.h"
 
 namespace l3 {
 
@@ -15,33 +17,31 @@ constexpr uint32_t kJpegFirstLastContext = kJpegAcContexts;
 constexpr uint32_t kJpegFirstDcContext =
     kJpegFirstLastContext + kMaxJpegComponents * kJpegLastContexts;
 constexpr uint32_t kJpegContexts = kJpegFirstDcContext + kJpegClasses * kJpegDcContexts;
-
-// A number and what decoders know of it before.
-struct JpegSymbol {
-  uint16_t number;
-  uint16_t context : 12;
-  uint16_t has_sign : 1;
-  uint16_t is_negative : 1;
-};
+// Of lanes without a symbol: number 0.
+constexpr uint32_t kJpegIdleContext = kJpegContexts;
 
 struct JpegTileSymbols {
-  std::vector<JpegSymbol> symbols;
-  std::vector<uint8_t> steps;       // symbols of each, one for a lane
+  // Of each step, those of all lanes. First come two steps for each row of blocks: last numbers,
+  // then DC.
+  std::unique_ptr<uint16_t[]> numbers;
+  std::unique_ptr<uint16_t[]> contexts;
+  uint32_t steps;
   std::vector<uint8_t> predictors;  // of each row of blocks
-  uint32_t lane_count;
+  std::vector<uint8_t> signs;       // and a word behind them
+  uint32_t sign_count;
+  uint32_t lanes;
 };
 
 // How often each token occurred.
 struct JpegCounts {
-  uint32_t at[kJpegContexts][kRansTokens] = {};
+  uint32_t at[kJpegContexts + 1][kRansTokens] = {};
 
   void Add(const JpegCounts& other);
 };
 
 // The symbols of a tile. Returns false if it has a number that the format does not hold. Adds the
 // tokens to `counts`.
-bool FindJpegSymbols(const ImageInfo& info, const JpegInfo& jpeg,
-                     const JpegBlocks<const int16_t>& image, uint32_t tile,
+bool FindJpegSymbols(const ImageInfo& info, const JpegImage& image, uint32_t tile,
                      JpegTileSymbols* symbols, JpegCounts* counts);
 
 // Writes the tiles of an image by a model.
@@ -54,13 +54,8 @@ class JpegPayloadWriter {
   void Append(const JpegTileSymbols& symbols, std::vector<uint8_t>* out) const;
 
  private:
-  struct Slots {
-    uint64_t inverse;  // of the frequency, times 2^32
-    uint32_t frequency;
-    uint32_t begin;
-  };
-  Slots slots_[kMaxRansTables][kRansTokens] = {};
-  uint8_t table_of_[kJpegContexts];
+  RansChannelSymbols symbols_ = {};  // of tables in place of levels
+  uint8_t table_of_[kJpegContexts + 1];
 };
 
 }  // namespace l3

@@ -8,41 +8,25 @@
 namespace l3 {
 namespace {
 
-Bytes ToBytes(const std::vector<uint8_t>& bytes) { return {bytes.data(), bytes.size()}; }
 Bytes ToBytes(const ChunkView& chunk) { return {chunk.data, chunk.size}; }
 
-// Decodes the coefficients of all tiles, with the quantizers.
-Status DecodeImage(const ImageView& view, unsigned threads, DecodeJpegFunction* decode,
-                   JpegImage* image) {
-  JpegInfo jpeg;
-  if (view.jpeg.data == nullptr) return Status::kUnsupportedFeature;
-  if (!ReadJpegChunk(view, &jpeg, nullptr)) return Status::kCorruptHeader;
-  image->width_px = jpeg.width_px;
-  image->height_px = jpeg.height_px;
-  image->color = jpeg.color;
-  image->components.resize(jpeg.components);
-  for (uint32_t c = 0; c < jpeg.components; ++c) {
-    JpegComponent& component = image->components[c];
-    component.h = c == 0 ? 1 + jpeg.chroma_x_shift : 1;
-    component.v = c == 0 ? 1 + jpeg.chroma_y_shift : 1;
-    std::copy_n(jpeg.quantizers[c], kJpegBlockSamples, component.quantizer);
+// Whether an image decodes to these coefficients and quantizers. The coefficients are lost.
+bool DecodesTo(const ImageView& view, unsigned threads, DecodeJpegFunction* decode,
+               JpegImage* image) {
+  JpegInfo info;
+  if (!ReadJpegChunk(view, &info, nullptr) || decode(view, threads, image->blocks) != Status::kOk) {
+    return false;
   }
-  AllocateCoefficients(image);
-  JpegBlocks<int16_t> blocks{};
-  for (uint32_t c = 0; c < jpeg.components; ++c) {
-    blocks.data[c] = image->components[c].coefficients.data();
-    blocks.row_blocks[c] = image->components[c].stride_blocks;
-  }
-  return decode(view, threads, blocks);
-}
-
-bool AreEqual(const JpegImage& a, const JpegImage& b) {
-  for (size_t c = 0; c < a.components.size(); ++c) {
-    if (!std::equal(a.components[c].quantizer, a.components[c].quantizer + kJpegBlockSamples,
-                    b.components[c].quantizer) ||
-        a.components[c].coefficients != b.components[c].coefficients) {
-      return false;
+  for (uint32_t c = 0; c < info.components; ++c) {
+    const uint16_t* quantizers = info.quantizers[c];
+    const JpegBlockRect rect = JpegBlocksOfImage(info, c);
+    int16_t rest =
+        std::equal(quantizers, quantizers + kJpegBlockSamples, image->info.quantizers[c]) ? 0 : 1;
+    for (uint32_t y = 0; y < rect.height; ++y) {
+      const int16_t* row = image->blocks.At(c, 0, y);
+      for (uint32_t i = 0; i < rect.width * kJpegBlockSamples; ++i) rest |= row[i];
     }
+    if (rest != 0) return false;
   }
   return true;
 }
@@ -52,15 +36,16 @@ bool AreEqual(const JpegImage& a, const JpegImage& b) {
 Status TranscodeJpeg(Bytes jpeg, EncodeOptions options, DecodeJpegFunction* decode,
                      const AllocateFile& allocate, const char** reason, bool* is_restored) {
   JpegFile file;
-  *reason = ReadJpeg(jpeg, true, &file);
+  *reason = ReadJpeg(jpeg, &file);
   if (*reason != nullptr) return Status::kInvalidArgument;
   *is_restored = !file.restore_data.empty();
-  options.exif = ToBytes(file.metadata.exif);
-  options.icc = ToBytes(file.metadata.icc);
-  options.xmp = ToBytes(file.metadata.xmp);
+  options.exif = file.metadata.exif;
+  options.icc = file.metadata.icc;
+  options.xmp = file.metadata.xmp;
   std::vector<uint8_t> encoded;
+  const Bytes restore_data = {file.restore_data.data(), file.restore_data.size()};
   const Status status =
-      EncodeJpeg(file.image, jpeg.size, ToBytes(file.restore_data), options, [&](uint64_t bytes) {
+      EncodeJpeg(file.image, jpeg.size, restore_data, options, [&](uint64_t bytes) {
         encoded.resize(bytes);
         return encoded.data();
       });
@@ -71,10 +56,8 @@ Status TranscodeJpeg(Bytes jpeg, EncodeOptions options, DecodeJpegFunction* deco
     return Status::kInvalidArgument;
   }
   ImageView view;
-  JpegImage decoded;
-  Status check = ParseImage(encoded.data(), encoded.size(), &view);
-  if (check == Status::kOk) check = DecodeImage(view, options.threads, decode, &decoded);
-  if (check != Status::kOk || !AreEqual(decoded, file.image)) {
+  if (ParseImage(encoded.data(), encoded.size(), &view) != Status::kOk ||
+      !DecodesTo(view, options.threads, decode, &file.image)) {
     *reason = "its result decodes to other coefficients";
     return Status::kCorruptTile;
   }
@@ -87,13 +70,18 @@ Status TranscodeJpeg(Bytes jpeg, EncodeOptions options, DecodeJpegFunction* deco
 Status RestoreJpegFile(const ImageView& view, unsigned threads, DecodeJpegFunction* decode,
                        std::vector<uint8_t>* jpeg) {
   const ChunkView restore_data = FindChunk(view, kChunkJpegRest);
-  if (restore_data.data == nullptr) return Status::kUnsupportedFeature;
+  if (restore_data.data == nullptr || view.jpeg.data == nullptr) {
+    return Status::kUnsupportedFeature;
+  }
   JpegImage image;
-  const Status status = DecodeImage(view, threads, decode, &image);
+  if (!ReadJpegChunk(view, &image.info, nullptr)) return Status::kCorruptHeader;
+  image.Allocate();
+  const Status status = decode(view, threads, image.blocks);
   if (status != Status::kOk) return status;
-  const bool is_restored =
-      RestoreJpeg(image, ToBytes(FindChunk(view, kChunkExif)), ToBytes(FindChunk(view, kChunkIcc)),
-                  ToBytes(FindChunk(view, kChunkXmp)), ToBytes(restore_data), jpeg);
+  const JpegMetadata metadata = {ToBytes(FindChunk(view, kChunkExif)),
+                                 ToBytes(FindChunk(view, kChunkIcc)),
+                                 ToBytes(FindChunk(view, kChunkXmp))};
+  const bool is_restored = RestoreJpeg(image, metadata, ToBytes(restore_data), jpeg);
   return is_restored ? Status::kOk : Status::kCorruptHeader;
 }
 

@@ -11,8 +11,7 @@
 
 namespace l3 {
 
-// Decodes the coefficients of all tiles to blocks that are zero: DecodeJpegCoefficients() of
-// cpu/jpeg_coefficients.h, of a layer beside this one.
+// DecodeJpegCoefficients() of cpu/jpeg_coefficients.h, of a layer beside this one.
 using DecodeJpegFunction = Status(const ImageView& view, unsigned threads,
                                   const JpegBlocks<int16_t>& output);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/jpeg_tile.h"
 #include "encoder/kernel_targets.h"
 
 #if defined(__x86_64__)
@@ -10,6 +11,19 @@
 
 namespace l3 {
 namespace {
+
+// The least sums that give the levels 1 to 14.
+struct JpegLevelBegins {
+  int16_t of[kJpegLevels - 2];
+};
+constexpr JpegLevelBegins MakeJpegLevelBegins() {
+  JpegLevelBegins begins{};
+  for (uint32_t sum = 1, level = 0; level < kJpegLevels - 2; ++sum) {
+    if (JpegLevel(sum) > level) begins.of[level++] = static_cast<int16_t>(sum);
+  }
+  return begins;
+}
+constexpr JpegLevelBegins kJpegLevelBegins = MakeJpegLevelBegins();
 
 // Vectors pass through these by reference: how they pass by value depends on the machine.
 #define L3_KERNEL_INLINE L3_KERNEL_TARGET __attribute__((always_inline)) inline

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "core/rans_model.h"
 #include "encoder/exact_floats.h"
@@ -141,6 +142,37 @@ struct RansColumns {
 // Rows and waves that are turned into one another at a time.
 constexpr uint32_t kRansTurnedRows = 8;
 
+// Up to 32 blocks of a JPEG image (format.md 5.6), by falling last numbers.
+struct JpegBlockGroup {
+  const int16_t* block[kRansLanes];  // in zigzag order; lanes without one have a block of zeros
+  int16_t last[kRansLanes];          // 0 there
+  uint32_t first_context;            // of coefficient 0 and level 0
+  uint32_t idle_context;             // of lanes that a step leaves alone, with the number 0
+};
+// Where symbols go: of each step those of all lanes, and signs of 32 bits at a time.
+struct JpegSymbolOutput {
+  uint16_t* number;
+  uint16_t* context;
+  uint8_t* signs;
+  uint64_t bits;  // that are not written yet
+  uint32_t bit_count;
+
+  // After up to 32 further signs. Up to four bytes behind the signs may be overwritten.
+  void WriteSigns() {
+    std::memcpy(signs, &bits, 4);
+    signs += bit_count / 32 * 4;
+    bits >>= bit_count & 32;
+    bit_count &= 31;
+  }
+};
+
+// How often a token occurs in a context of jpeg tiles, and what it costs in each cluster of them.
+struct JpegTokenCount {
+  uint32_t token;
+  uint32_t count;
+};
+constexpr uint32_t kJpegMostClusters = 24;
+
 struct RansKernels {
   // Turns rows of a tile, kMaxPackedTileSide apart, into waves, `stride` apart: `row` is the first
   // row at a wave's column, and each row below begins two columns further left.
@@ -180,6 +212,11 @@ struct RansKernels {
   uint8_t* (*encode)(const RansChannelSymbols* symbols, uint32_t channels, const uint16_t* folded,
                      const uint8_t* level, size_t places, bool long_raw, uint32_t* state,
                      uint8_t* end);
+  // The symbols of the coefficients behind DC.
+  void (*find_jpeg_symbols)(const JpegBlockGroup& group, JpegSymbolOutput* output);
+  // The cluster in which tokens cost the least, the first of several, where naming it costs `cost`.
+  uint32_t (*find_jpeg_cluster)(const JpegTokenCount* tokens, size_t count,
+                                const double (*costs)[kJpegMostClusters], const double* cost);
 };
 
 // The fastest this machine has.

@@ -40,8 +40,8 @@ L3_HOST_DEVICE inline JpegBlockRect JpegBlocksOfTile(const ImageInfo& info, cons
 }
 
 // Blocks of coefficients of each component, of an image or of a tile: 64 numbers each, in natural
-// order, before they are multiplied by the quantizers. Block (x, y) of component c is at
-// data[c] + 64 * (y * row_blocks[c] + x).
+// order unless something else is said, before they are multiplied by the quantizers. Block (x, y)
+// of component c is at data[c] + 64 * (y * row_blocks[c] + x).
 template <typename Coefficient>
 struct JpegBlocks {
   Coefficient* data[kMaxJpegComponents];

@@ -12,14 +12,11 @@ namespace {
 
 constexpr uint32_t kBlockBytes = kJpegBlockSamples * sizeof(int16_t);
 
-void KeepCoefficients(const JpegGroup& group) {
-  const JpegExtent extent = JpegExtentOf(group.last);
+void AddCoefficients(const JpegGroup& group) {
   for (uint32_t lane = 0; lane < group.count; ++lane) {
     int16_t* const block = reinterpret_cast<int16_t*>(group.block[lane]);
-    for (uint32_t v = 0; v < extent.rows; ++v) {
-      for (uint32_t u = 0; u < extent.columns; ++u) {
-        block[8 * v + u] = group.coefficient[8 * v + u][lane];
-      }
+    for (uint32_t k = 0; k <= group.last; ++k) {
+      block[k] ^= group.coefficient[kJpegNaturalOrder[k]][lane];
     }
   }
 }
@@ -55,8 +52,7 @@ Status DecodeJpegCoefficients(const ImageView& view, unsigned threads,
         job.row_bytes[c] = output.row_blocks[c] * kBlockBytes;
       }
     }
-    engine.decode_jpeg_tiles({view.info, jpeg, *tables}, KeepCoefficients, kBlockBytes, jobs,
-                             count);
+    engine.decode_jpeg_tiles({view.info, jpeg, *tables}, AddCoefficients, kBlockBytes, jobs, count);
     const auto bad = std::find_if(jobs, jobs + count,
                                   [](const JpegTileJob& job) { return job.status != Status::kOk; });
     if (bad != jobs + count) statuses[task] = bad->status;

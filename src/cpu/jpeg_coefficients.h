@@ -11,8 +11,9 @@
 namespace l3 {
 
 // Decodes all tiles of a view from ParseImage() on `threads` threads, by the fastest engine.
-// `output` is the image's, and zero; blocks get coefficients before they are multiplied. Returns
-// the status of the first bad tile, but takes products beyond kMaxJpegProduct.
+// `output` is the image's, in zigzag order: its coefficients become what they were, exclusive or
+// those of the tiles before they are multiplied. So zeros become coefficients, and equal ones
+// zeros. Returns the status of the first bad tile, but takes products beyond kMaxJpegProduct.
 Status DecodeJpegCoefficients(const ImageView& view, unsigned threads,
                               const JpegBlocks<int16_t>& output);
 

@@ -94,8 +94,8 @@ def test_common_factors_cancel(tmp_path: Path) -> None:
     parts = segments(jpeg(picture(8, 8), subsampling="4:4:4"))
     frame = bytearray(dict(parts)[0xC0])
     for place in (11, 14, 17):
-        frame[place] = 0x31
-    # MCUs of 24 x 8 pixels: the picture is 24 wide now, and of the scan's 9 blocks 3 are there.
+        frame[place] = 0x21
+    # MCUs of 16 x 8 pixels: the picture is 16 wide now, and of the scan's 6 blocks 3 are there.
     data = join([(m, bytes(frame) if m == 0xC0 else part) for m, part in parts])
     assert answer(tmp_path, data) == "its data is damaged or truncated"
     frame[11] = frame[14] = frame[17] = 0x22

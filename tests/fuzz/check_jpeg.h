@@ -20,14 +20,10 @@ inline std::string CheckJpeg(const uint8_t* data, size_t size) {
   const std::unique_ptr<uint8_t[]> copy(new uint8_t[size]);
   if (size != 0) std::memcpy(copy.get(), data, size);
   JpegFile jpeg;
-  if (ReadJpeg({copy.get(), size}, true, &jpeg) != nullptr || jpeg.restore_data.empty()) return "";
+  if (ReadJpeg({copy.get(), size}, &jpeg) != nullptr || jpeg.restore_data.empty()) return "";
   const auto restore = [&](const std::vector<uint8_t>& restore_data, std::vector<uint8_t>* file) {
-    const auto bytes = [](const std::vector<uint8_t>& vector) {
-      return Bytes{vector.data(), vector.size()};
-    };
     const std::vector<uint8_t> exact(restore_data);
-    return RestoreJpeg(jpeg.image, bytes(jpeg.metadata.exif), bytes(jpeg.metadata.icc),
-                       bytes(jpeg.metadata.xmp), bytes(exact), file);
+    return RestoreJpeg(jpeg.image, jpeg.metadata, {exact.data(), exact.size()}, file);
   };
   std::vector<uint8_t> restored;
   if (!restore(jpeg.restore_data, &restored) || restored.size() != size ||

@@ -24,7 +24,6 @@
 
 namespace {
 
-using l3::JpegComponent;
 using l3::JpegFile;
 
 std::vector<uint8_t> ReadFile(const std::filesystem::path& path) {
@@ -58,19 +57,21 @@ std::string CompareWithLibjpeg(const std::vector<uint8_t>& bytes, const JpegFile
   jpeg_mem_src(&info, bytes.data(), bytes.size());
   jpeg_read_header(&info, TRUE);
   jvirt_barray_ptr* arrays = jpeg_read_coefficients(&info);
-  const bool is_rgb = jpeg.image.color == l3::JpegColor::kRgb;
+  const bool is_rgb = jpeg.image.info.color == l3::JpegColor::kRgb;
   if ((info.jpeg_color_space == JCS_RGB) != is_rgb) difference = "another colour";
-  for (int c = 0; c < info.num_components; ++c) {
-    const JpegComponent& own = jpeg.image.components[static_cast<size_t>(c)];
-    const jpeg_component_info& component = info.comp_info[c];
-    if (!std::equal(own.quantizer, own.quantizer + 64, component.quant_table->quantval)) {
+  for (uint32_t c = 0; c < jpeg.image.info.components; ++c) {
+    const uint16_t* quantizers = jpeg.image.info.quantizers[c];
+    if (!std::equal(quantizers, quantizers + 64, info.comp_info[c].quant_table->quantval)) {
       difference = "another quantizer";
     }
-    for (uint32_t y = 0; y < own.height_blocks; ++y) {
+    const l3::JpegBlockRect rect = l3::JpegBlocksOfImage(jpeg.image.info, c);
+    for (uint32_t y = 0; y < rect.height; ++y) {
       JBLOCKARRAY row = info.mem->access_virt_barray(reinterpret_cast<j_common_ptr>(&info),
                                                      arrays[c], y, 1, FALSE);
-      for (uint32_t x = 0; x < own.width_blocks; ++x) {
-        if (!std::equal(row[0][x], row[0][x] + 64, own.Block(x, y))) difference = "a coefficient";
+      for (uint32_t i = 0; i < 64 * rect.width; ++i) {
+        if (row[0][i / 64][l3::kJpegNaturalOrder[i % 64]] != jpeg.image.blocks.At(c, 0, y)[i]) {
+          difference = "a coefficient";
+        }
       }
     }
   }
@@ -128,7 +129,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::vector<uint8_t> bytes = ReadFile(argv[i]);
     JpegFile jpeg;
-    const char* reason = l3::ReadJpeg({bytes.data(), bytes.size()}, true, &jpeg);
+    const char* reason = l3::ReadJpeg({bytes.data(), bytes.size()}, &jpeg);
     const char* restored = jpeg.restore_data.empty() ? "picture" : "restored";
     std::printf("%s\n", reason != nullptr ? reason : restored);
 #ifdef L3_HAS_LIBJPEG

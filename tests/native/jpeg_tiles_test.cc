@@ -19,35 +19,32 @@ using Random = std::mt19937;
 l3::JpegImage MakeImage(Random* random) {
   const auto below = [random](uint32_t n) { return static_cast<uint32_t>((*random)() % n); };
   l3::JpegImage image;
-  image.width_px = 1 + below(below(4) == 0 ? 600 : 100);
-  image.height_px = 1 + below(100);
-  image.color = static_cast<l3::JpegColor>(below(3));
-  image.components.resize(image.color == l3::JpegColor::kGray ? 1 : 3);
-  const uint32_t sampling = image.color == l3::JpegColor::kYcbcr ? below(4) : 0;
+  image.info.width_px = 1 + below(below(4) == 0 ? 600 : 100);
+  image.info.height_px = 1 + below(100);
+  image.info.color = static_cast<l3::JpegColor>(below(3));
+  image.info.components = image.info.color == l3::JpegColor::kGray ? 1 : 3;
+  const uint32_t sampling = image.info.color == l3::JpegColor::kYcbcr ? below(4) : 0;
+  image.info.chroma_x_shift = sampling % 2;
+  image.info.chroma_y_shift = static_cast<uint8_t>(sampling / 2);
+  image.Allocate();
   const uint32_t largest_quantizer = 1u << below(15);
   const double energy = 1 << below(6);
-  for (l3::JpegComponent& component : image.components) {
-    const bool is_chroma = &component != &image.components[0];
-    component.h = is_chroma ? 1 : 1 + sampling % 2;
-    component.v = is_chroma ? 1 : 1 + sampling / 2;
-    const uint32_t x_shift = is_chroma ? sampling % 2 : 0;
-    const uint32_t y_shift = is_chroma ? sampling / 2 : 0;
-    component.width_blocks = (image.width_px + 8 * (1 << x_shift) - 1) >> (3 + x_shift);
-    component.height_blocks = (image.height_px + 8 * (1 << y_shift) - 1) >> (3 + y_shift);
-    component.stride_blocks = component.width_blocks + below(2);
-    component.rows_blocks = component.height_blocks;
-    for (uint16_t& quantizer : component.quantizer) {
-      quantizer = static_cast<uint16_t>(1 + below(largest_quantizer));
+  for (uint32_t c = 0; c < image.info.components; ++c) {
+    uint16_t* const quantizers = image.info.quantizers[c];
+    for (uint32_t i = 0; i < 64; ++i) {
+      quantizers[i] = static_cast<uint16_t>(1 + below(largest_quantizer));
     }
-    component.coefficients.resize(64 * component.stride_blocks * component.rows_blocks);
-    for (size_t i = 0; i < component.coefficients.size(); ++i) {
-      const uint32_t place = i % 64;
+    const l3::JpegBlockRect rect = l3::JpegBlocksOfImage(image.info, c);
+    for (uint32_t i = 0; i < 64 * rect.width * rect.height; ++i) {
+      const uint32_t k = i % 64;
+      const uint32_t place = l3::kJpegNaturalOrder[k];
       const int32_t limit = std::min(place == 0 ? l3::kMaxJpegDc : INT16_MAX,
-                                     l3::kMaxJpegProduct / component.quantizer[place]);
+                                     l3::kMaxJpegProduct / quantizers[place]);
       const double scale = energy / (1 + place % 8 * (place % 8) + place / 8 * (place / 8));
       int32_t value = static_cast<int32_t>(scale * std::normal_distribution<>()(*random));
       if (below(2000) == 0) value = below(2) == 0 ? limit : -limit;
-      component.coefficients[i] = static_cast<int16_t>(std::clamp(value, -limit, limit));
+      image.blocks.At(c, i / 64 % rect.width, i / 64 / rect.width)[k] =
+          static_cast<int16_t>(std::clamp(value, -limit, limit));
     }
   }
   return image;
@@ -148,12 +145,14 @@ void Damage(File* file, Random* random) {
 }
 
 bool HasCoefficients(const l3::JpegImage& image, const Decoded& decoded) {
-  for (size_t c = 0; c < image.components.size(); ++c) {
-    const l3::JpegComponent& component = image.components[c];
-    const int16_t* product = decoded.products[c].data();
-    for (uint32_t y = 0; y < component.height_blocks; ++y) {
-      for (uint32_t i = 0; i < 64 * component.width_blocks; ++i) {
-        if (component.Block(0, y)[i] * component.quantizer[i % 64] != *product++) return false;
+  for (uint32_t c = 0; c < image.info.components; ++c) {
+    const l3::JpegBlockRect rect = l3::JpegBlocksOfImage(image.info, c);
+    for (uint32_t i = 0; i < 64 * rect.width * rect.height; ++i) {
+      const uint32_t place = l3::kJpegNaturalOrder[i % 64];
+      const int16_t* block = image.blocks.At(c, i / 64 % rect.width, i / 64 / rect.width);
+      if (block[i % 64] * image.info.quantizers[c][place] !=
+          decoded.products[c][i / 64 * 64 + place]) {
+        return false;
       }
     }
   }
