@@ -261,6 +261,18 @@ def test_photograph_and_mask_of_one_sample(tmp_path: Path, kind: str) -> None:
     assert main(["verify", str(tmp_path / "d"), "--source", str(tmp_path / "s")]) == 0
 
 
+def test_a_mask_comes_later(tmp_path: Path) -> None:
+    source = write_pairs(tmp_path / "s", PAIRS[1:2])
+    assert convert(source, tmp_path / "d") == 0
+    assert files_below(tmp_path / "d") == {"0000.l3"}
+    (source / "0000.png").write_bytes(PAIRS[2][1])
+    for _ in range(2):
+        assert convert(source, tmp_path / "d") == 0
+        assert files_below(tmp_path / "d") == {"0000.jpg.l3", "0000.png.l3"}
+    assert convert(tmp_path / "d", tmp_path / "b", "--to", "source") == 0
+    assert files_below(tmp_path / "b") == {"0000.jpg", "0000.png"}
+
+
 def test_suffixes_that_come_twice(tmp_path: Path) -> None:
     source = write_pairs(tmp_path / "s", [("a.jpg.jpg", PAIRS[1][1]), ("a.png", png())])
     assert convert(source, tmp_path / "d") == 0

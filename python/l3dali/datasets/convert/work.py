@@ -127,6 +127,7 @@ def find_work(
     work.links, work.linked = len(sources.links), len(sources.linked)
     manifest.claims = work.claims
     unlisted: set[str] = set()
+    moved: set[str] = set()  # sources whose results get other names, for those of new sources
     for url, listed in sources.folders.items():
         source_url, prefix = sources.root_of(url)
         unlisted.update(prefix + link for at, link in sources.links if at == url)
@@ -149,7 +150,10 @@ def find_work(
                 continue
             work.names.add(name)
             row = manifest.rows.get(name)
+            if row is not None and row.result == renamed(name, "l3") != names.get(name, row.result):
+                moved.add(name)
             is_kept = row is not None and _is_unchanged(row, file, existing, options)
+            is_kept = is_kept and name not in moved
             if row is not None and row.status == DONE and row.options not in options.accepted:
                 work.outdated[row.options] += 1
             results = shard_results(name, kind)
@@ -181,7 +185,8 @@ def find_work(
             and row.source not in work.names
             and not any(_is_within(row.source, link) for link in unlisted)
         ]
-    previous = {row.source: row for row in manifest.rows.values() if row.result in existing}
+    rows_of_results = (row for row in manifest.rows.values() if row.result in existing)
+    previous = {row.source: row for row in rows_of_results if row.source not in moved}
     for at, job in enumerate(work.jobs):
         rows = {file.name: previous[file.name] for file in job.files if file.name in previous}
         work.jobs[at] = replace(job, previous=rows)
