@@ -56,7 +56,7 @@ from l3dali.signatures import READ_SUFFIXES, unread_images
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from l3dali.cli.loop import Engine
+    from l3dali.cli.loop import Scheduler
     from l3dali.cli.parser import Commands
     from l3dali.datasets.convert.manifest import Row
     from l3dali.datasets.convert.sources import Sources
@@ -159,7 +159,7 @@ def _run(arguments: argparse.Namespace) -> int:
     with Manifest(target) as manifest:  # It is locked before files are listed.
         interrupt_once()
         sources = _find_sources(arguments)
-        with _open_engine(arguments) as (engine, workers):
+        with _open_scheduler(arguments) as (scheduler, workers):
             interrupt_once()  # again, as Ray sets handlers of its own
             options, work, growth = _find_work(sources, arguments, options, manifest, workers)
             if growth:
@@ -187,7 +187,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 count = len(work.kept) + sum(len(job.files) for job in work.jobs)
                 return f"{done} of {count} shards and files are done; run again to continue"
 
-            run_jobs(work.jobs, engine, workers, add, state, quiet=arguments.quiet)
+            run_jobs(work.jobs, scheduler, workers, add, state, quiet=arguments.quiet)
             try:
                 manifest.save()
             except Exception as error:  # Storage raises anything. It is tried again.
@@ -218,8 +218,8 @@ def _find_sources(arguments: argparse.Namespace) -> Sources:
 
 
 @contextmanager
-def _open_engine(arguments: argparse.Namespace) -> Iterator[tuple[Engine, int]]:
-    """The engine, and how many jobs it runs at a time."""
+def _open_scheduler(arguments: argparse.Namespace) -> Iterator[tuple[Scheduler, int]]:
+    """What maps the jobs, and how many it runs at a time."""
     jobs = arguments.jobs or parser.local_cores()
     if arguments.engine == "local":
         yield run_local, jobs

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.job import Job
     from l3dali.datasets.convert.manifest import Row
 
-    Engine: TypeAlias = Callable[[Sequence[Job], int], Iterator[list[Row]]]
+    Scheduler: TypeAlias = Callable[[Sequence[Job], int], Iterator[list[Row]]]
     Found: TypeAlias = tuple[Contents, list[Failure]]
 
 _END_SECONDS = 1.9  # before a second signal ends the process
@@ -31,7 +31,7 @@ _END_SECONDS = 1.9  # before a second signal ends the process
 
 def run_jobs(
     jobs: Sequence[Job],
-    engine: Engine,
+    scheduler: Scheduler,
     workers: int,
     add: Callable[[list[Row]], object],
     state: Callable[[], str],
@@ -46,7 +46,7 @@ def run_jobs(
     files = sum(len(job.files) for job in jobs)
     full = 0
     try:
-        with closing(engine(jobs, workers)) as results:  # type: ignore[type-var]
+        with closing(scheduler(jobs, workers)) as results:  # type: ignore[type-var]
             for rows in progress(results, files, quiet=quiet, files_of=len):
                 add(rows)
                 full = full + 1 if is_disk_full(rows) else 0

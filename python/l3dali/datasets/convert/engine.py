@@ -1,4 +1,4 @@
-"""Engines map `convert_job` over jobs, and yield rows as they come: on this machine, or by Ray."""
+"""Schedulers map `convert_job` over jobs, and yield rows as they come: here, or by Ray."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _idle = idle_children()  # of convert_job
 
 
 class EngineError(OSError):
-    """The engine cannot continue."""
+    """The scheduler cannot continue."""
 
 
 def convert_job(job: Job) -> list[Row]:

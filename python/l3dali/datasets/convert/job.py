@@ -1,4 +1,4 @@
-"""The unit of work: turns a job into rows of the manifest. Any engine can map it."""
+"""The unit of work: turns a job into rows of the manifest. Any scheduler can map it."""
 
 from __future__ import annotations
 
