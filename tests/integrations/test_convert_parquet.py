@@ -60,6 +60,25 @@ def write_table(path: Path) -> pa.Table:
     return table
 
 
+def put(path: Path, table: pa.Table, **options: Any) -> Path:
+    """Writes a Parquet file, or a stream of Arrow, with its folder."""
+    path.parent.mkdir(exist_ok=True)
+    if path.suffix == ".parquet":
+        pq.write_table(table, path, **options)
+        return path
+    with pa.ipc.new_stream(str(path), table.schema) as writer:
+        writer.write_table(table)
+    return path
+
+
+def get(path: Path) -> pa.Table:
+    """Reads what `put` writes."""
+    if path.suffix == ".parquet":
+        return pq.read_table(path)
+    with pa.OSFile(str(path)) as file:
+        return pa.ipc.open_stream(file).read_all()
+
+
 @pytest.mark.parametrize("added", [{"late": "one"}, {"late": "one", "huggingface": "new"}, {}])
 def test_pairs_of_the_footer_stay(tmp_path: Path, added: dict[str, str]) -> None:
     """Those that the Arrow schema has, with its values or newer ones, and others."""
@@ -267,9 +286,8 @@ def test_labels_by_the_name_of_a_column(tmp_path: Path, capsys: pytest.CaptureFi
     file = io.BytesIO()
     mask.save(file, "PNG")
     value = {"bytes": file.getvalue(), "path": "0.png"}
-    (tmp_path / "s").mkdir()
     table = pa.table({"image": [value], "mask": [value], "masks": [[value]]})
-    pq.write_table(table, tmp_path / "s" / "a.parquet")
+    put(tmp_path / "s" / "a.parquet", table)
     assert convert(tmp_path / "s", tmp_path / "d", "--labels", "mask", "--labels", "masks") == 0
     assert "named" not in capsys.readouterr().err
     row = pq.read_table(tmp_path / "d" / "a.parquet").to_pylist()[0]
@@ -278,19 +296,21 @@ def test_labels_by_the_name_of_a_column(tmp_path: Path, capsys: pytest.CaptureFi
         assert np.array_equal(decode(each["bytes"]), numbers)
 
 
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
 @pytest.mark.parametrize("choice", ["fail", "keep", "drop"])
-def test_a_damaged_image(tmp_path: Path, choice: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_image(
+    tmp_path: Path, kind: str, choice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     values = [png(0), png(1)[:99], png(2)]
-    (tmp_path / "s").mkdir()
-    pq.write_table(pa.table({"i": values, "n": [0, 1, 2]}), tmp_path / "s" / "a.parquet")
+    table = pa.table({"i": values, "n": [0, 1, 2]})
+    result = tmp_path / "d" / put(tmp_path / "s" / f"a.{kind}", table).name
     assert convert(tmp_path / "s", tmp_path / "d", "--on-error", choice) == 2
     assert "row 1, i: cannot be read" in capsys.readouterr().err
-    result = tmp_path / "d" / "a.parquet"
     assert result.exists() == (choice != "fail")
     if choice == "drop":
-        assert pq.read_table(result).column("n").to_pylist() == [0, 2]
+        assert get(result).column("n").to_pylist() == [0, 2]
     if choice == "keep":
-        assert pq.read_table(result).column("i").to_pylist()[1] == values[1]
+        assert get(result).column("i").to_pylist()[1] == values[1]
 
 
 @pytest.mark.parametrize("kept", [0, 3, 500, -1])
@@ -327,10 +347,9 @@ def test_rows_that_pyarrow_does_not_reach(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At a page of an unknown kind, pyarrow ended silently."""
-    (tmp_path / "s").mkdir()
     path = tmp_path / "s" / "a.parquet"
     table = pa.table({"image": [png()] * 4, "label": range(4)})
-    pq.write_table(table, path, row_group_size=2, use_dictionary=False)
+    put(path, table, row_group_size=2, use_dictionary=False)
     data = path.read_bytes()
     page = pq.read_metadata(path).row_group(1).column(0).data_page_offset
     all_rows = data.index(b"\x16\x08", len(data) - 8 - int.from_bytes(data[-8:-4], "little"))
@@ -433,9 +452,8 @@ TIMES = [datetime(1700, 1, 2, 3, 4, 5, 678901), None, datetime(9999, 12, 31)]
 def test_times_of_96_bits(tmp_path: Path, type: Any, wrap: Any) -> None:
     """In nanoseconds 9999-12-31 was 1816-03-29. They become microseconds."""
     table = pa.table({"n": range(3), "a.b": pa.array(map(wrap, TIMES), type)})
-    (tmp_path / "s").mkdir()
     options: dict[str, Any] = {"use_deprecated_int96_timestamps": True, "store_schema": False}
-    pq.write_table(table, tmp_path / "s" / "a.parquet", **options)
+    put(tmp_path / "s" / "a.parquet", table, **options)
     assert convert(tmp_path / "s", tmp_path / "d") == 0
     found = pq.read_table(tmp_path / "d" / "a.parquet").column("a.b")
     assert found.cast(type).to_pylist() == table.column("a.b").to_pylist()
@@ -444,16 +462,10 @@ def test_times_of_96_bits(tmp_path: Path, type: Any, wrap: Any) -> None:
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
 def test_paths_without_bytes(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     """As `datasets` writes images that it has not embedded: it said that there was no image."""
-    (tmp_path / "s").mkdir()
     for name, value in ("paths", None), ("some", png()):
         pictures = [{"bytes": value, "path": "0.png"}, {"bytes": None, "path": "1.png"}]
         table = pa.table({"n": [1, 2], "image": pa.array(pictures, IMAGE)})
-        path = tmp_path / "s" / f"{name}.{kind}"
-        if kind == "parquet":
-            pq.write_table(table, path)
-        else:
-            with pa.ipc.new_stream(path, table.schema) as writer:
-                writer.write_table(table)
+        put(tmp_path / "s" / f"{name}.{kind}", table)
     assert convert(tmp_path / "s", tmp_path / "d") == 2
     reported = capsys.readouterr().err
     assert "l3: 1 failed\n" in reported
@@ -461,12 +473,12 @@ def test_paths_without_bytes(tmp_path: Path, kind: str, capsys: pytest.CaptureFi
     assert files_below(tmp_path / "d") == {f"some.{kind}"}
 
 
-def test_no_rows(tmp_path: Path) -> None:
-    (tmp_path / "s").mkdir()
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_no_rows(tmp_path: Path, kind: str) -> None:
     table = pa.table({"image": pa.array([], IMAGE)})
-    pq.write_table(table, tmp_path / "s" / "a.parquet")
+    source = put(tmp_path / "s" / f"a.{kind}", table)
     assert convert(tmp_path / "s", tmp_path / "d") == 0
-    assert pq.read_table(tmp_path / "d" / "a.parquet").equals(table)
+    assert get(tmp_path / "d" / source.name).equals(table)
 
 
 def test_dali_decodes_a_column(tmp_path: Path) -> None:
