@@ -124,7 +124,7 @@ DecodeResult CpuDecoder::DecodeWindows(const OutputPlan* plans, size_t count, co
         if (in_scratch[k]) {
           joined = {get_scratch(kMaxTileJobs), uint64_t{rect.width_px} * info.pixel_bytes()};
         }
-        JoinSamples(rect, jobs[k].output.data, joined);
+        JoinSamples(rect, jobs[k].rows, jobs[k].output.data, joined);
         jobs[k].output = joined;
       }
       if (jobs[k].status == Status::kOk && in_scratch[k]) {
@@ -167,6 +167,12 @@ DecodeResult CpuDecoder::DecodeWindows(const OutputPlan* plans, size_t count, co
       output = {get_scratch(job_count), uint64_t{rect.width_px} * view_.info.pixel_bytes()};
     }
     jobs[job_count] = MakeJob(tile, output);
+    jobs[job_count].rows = 0;
+    for (const OutputPlan* each : here) {
+      const TileRect seen = ClipToWindow(each->window, rect);
+      const uint32_t rows = seen.y_px + seen.height_px - rect.y_px;
+      jobs[job_count].rows = std::max(jobs[job_count].rows, rows);
+    }
     if (info.has_large_tiles() && jobs[job_count].status == Status::kOk) {
       TouchPages(info, jobs[job_count]);
     }
@@ -215,11 +221,14 @@ DecodeResult CpuDecoder::DecodeToMemory(const TileSpan& span, uint32_t begin, ui
   return result;
 }
 
-void CpuDecoder::JoinSamples(const TileRect& rect, const uint8_t* coded,
+void CpuDecoder::JoinSamples(const TileRect& rect, uint32_t rows, const uint8_t* coded,
                              const ImageOutput& output) const {
   const SampleJoin& join = tables_->join();
-  for (uint32_t y = 0; y < rect.height_px; ++y) {
-    const size_t count = size_t{rect.width_px} * view_.info.channels;
+  // Copies, which no output can change: so the loops become vectors.
+  const SampleHalves halves = join.halves;
+  const size_t width = rect.width_px;
+  for (uint32_t y = 0; y < std::min(rows, rect.height_px); ++y) {
+    const size_t count = width * view_.info.channels;
     const size_t at = y * count;
     const uint16_t* words = reinterpret_cast<const uint16_t*>(coded) + at;
     uint32_t* out = reinterpret_cast<uint32_t*>(output.Row(y));
@@ -228,13 +237,14 @@ void CpuDecoder::JoinSamples(const TileRect& rect, const uint8_t* coded,
     } else if (info_.holding == Holding::kRanks16) {
       LookUp(join.table.data(), words, count, out);
     } else if (info_.channels == 1) {
-      for (size_t x = 0; x < rect.width_px; ++x) {
-        out[x] = SampleJoin::Join(join.halves, words[2 * x], words[2 * x + 1]);
+      for (size_t x = 0; x < width; ++x) {
+        const uint32_t pair = LoadU32(reinterpret_cast<const uint8_t*>(words + 2 * x));
+        out[x] = SampleJoin::Join(halves, pair & 0xFFFF, pair >> 16);
       }
     } else {
-      for (size_t x = 0; x < rect.width_px; ++x) {
-        out[2 * x] = SampleJoin::Join(join.halves, words[4 * x], words[4 * x + 2]);
-        out[2 * x + 1] = SampleJoin::Join(join.halves, words[4 * x + 1], words[4 * x + 3]);
+      for (size_t x = 0; x < width; ++x) {
+        out[2 * x] = SampleJoin::Join(halves, words[4 * x], words[4 * x + 2]);
+        out[2 * x + 1] = SampleJoin::Join(halves, words[4 * x + 1], words[4 * x + 3]);
       }
     }
   }
@@ -243,7 +253,9 @@ void CpuDecoder::JoinSamples(const TileRect& rect, const uint8_t* coded,
 void CpuDecoder::JoinToPlanes(uint32_t tile, const DecodedSamples& samples,
                               uint8_t* const* planes) const {
   const SampleJoin& join = tables_->join();
+  const SampleHalves halves = join.halves;
   const TileRect rect = GetTileRect(info_, tile);
+  const size_t width = rect.width_px;
   const size_t step = samples.plane_bytes == 0 ? view_.info.channels : 1;
   for (uint32_t y = 0; y < rect.height_px; ++y) {
     const auto coded = [&](uint32_t channel) {
@@ -252,18 +264,18 @@ void CpuDecoder::JoinToPlanes(uint32_t tile, const DecodedSamples& samples,
       return samples.data + y * samples.row_bytes + channel * bytes;
     };
     for (uint32_t c = 0; c < info_.channels; ++c) {
-      uint32_t* out = reinterpret_cast<uint32_t*>(planes[c]) + size_t{y} * rect.width_px;
+      uint32_t* out = reinterpret_cast<uint32_t*>(planes[c]) + y * width;
       const uint8_t* bytes = coded(c);
       const uint16_t* words = reinterpret_cast<const uint16_t*>(bytes);
       if (info_.holding == Holding::kHalves) {
         const uint16_t* low = reinterpret_cast<const uint16_t*>(coded(info_.channels + c));
-        for (size_t x = 0; x < rect.width_px; ++x) {
-          out[x] = SampleJoin::Join(join.halves, words[step * x], low[step * x]);
+        for (size_t x = 0; x < width; ++x) {
+          out[x] = SampleJoin::Join(halves, words[step * x], low[step * x]);
         }
       } else if (info_.holding == Holding::kRanks8) {
-        for (size_t x = 0; x < rect.width_px; ++x) out[x] = join.table[bytes[step * x]];
+        for (size_t x = 0; x < width; ++x) out[x] = join.table[bytes[step * x]];
       } else {
-        for (size_t x = 0; x < rect.width_px; ++x) out[x] = join.table[words[step * x]];
+        for (size_t x = 0; x < width; ++x) out[x] = join.table[words[step * x]];
       }
     }
   }

@@ -64,7 +64,8 @@ class CpuDecoder {
   void JoinToPlanes(uint32_t tile, const DecodedSamples& samples, uint8_t* const* planes) const;
 
  private:
-  void JoinSamples(const TileRect& rect, const uint8_t* coded, const ImageOutput& output) const;
+  void JoinSamples(const TileRect& rect, uint32_t rows, const uint8_t* coded,
+                   const ImageOutput& output) const;
   TileJob MakeJob(uint32_t tile, const ImageOutput& output) const;
   void DecodeJobs(TileJob* jobs, uint32_t count) const;
 

@@ -36,6 +36,7 @@ struct TileJob {
   bool takes_planes = false;
   bool has_planes = false;
   RowsAhead ahead = {};
+  uint32_t rows = ~0u;  // that are wanted, from the first on: others may be left undecoded
 };
 
 constexpr uint32_t kMaxTileJobs = 4;
@@ -83,7 +84,7 @@ void DecodeTilesBy(const ImageInfo& info, const SampleMap& map, const RansTables
       }
     }
     if (!HasModel(static_cast<uint8_t>(tile.coding))) {
-      job->status = kDecodeSimpleTile(info, map, rect, tile, job->output);
+      job->status = kDecodeSimpleTile(info, map, rect, tile, job->rows, job->output);
       continue;
     }
     if (rans == nullptr) {

@@ -219,7 +219,7 @@ void NarrowRow(const uint16_t* samples, uint32_t width, uint8_t* bytes) {
 }
 
 Status DecodePacked(const ImageInfo& info, const SampleMap& map, const TileRect& rect,
-                    const TilePayload& tile, const ImageOutput& output) {
+                    const TilePayload& tile, uint32_t rows_wanted, const ImageOutput& output) {
   PackedBody body;
   Status status = ParsePackedBody(tile.data, tile.size, info.channels, info.used_bits,
                                   rect.width_px, rect.height_px, &body);
@@ -228,6 +228,7 @@ Status DecodePacked(const ImageInfo& info, const SampleMap& map, const TileRect&
   const uint32_t groups = (rect.width_px + kGroupSize - 1) / kGroupSize;
   const uint32_t mask = (1u << info.used_bits) - 1;
   const bool maps_values = !map.keeps_values();
+  if (map.value_count <= mask) rows_wanted = rect.height_px;  // a value may be too large
   Row rows[2][kMaxChannels];
   Row samples[kMaxChannels];
   uint8_t bytes[kMaxChannels][kMaxPackedTileSide + kLanes];
@@ -263,8 +264,10 @@ Status DecodePacked(const ImageInfo& info, const SampleMap& map, const TileRect&
       if (status != Status::kOk) return status;
       const uint32_t predictor = ReadOnce(ReadCode4(tile.data + channel.predictors_offset, y));
       if (predictor >= kNumPredictors) return Status::kCorruptTile;
+      if (y >= rows_wanted) continue;
       kReconstruct[predictor](above[c], folded, rect.width_px, mask, &current[c]);
     }
+    if (y >= rows_wanted) continue;
 
     const uint16_t* planes[kMaxChannels];
     const uint8_t* byte_planes[kMaxChannels];
@@ -292,11 +295,11 @@ Status DecodePacked(const ImageInfo& info, const SampleMap& map, const TileRect&
 }
 
 Status DecodeSimpleTile(const ImageInfo& info, const SampleMap& map, const TileRect& rect,
-                        const TilePayload& tile, const ImageOutput& output) {
+                        const TilePayload& tile, uint32_t rows, const ImageOutput& output) {
   switch (tile.coding) {
     case TileCoding::kConstant: return DecodeConstantTile(info, map, rect, tile, output);
     case TileCoding::kStored: return DecodeStoredTile(info, map, rect, tile, output);
-    default: return DecodePacked(info, map, rect, tile, output);
+    default: return DecodePacked(info, map, rect, tile, rows, output);
   }
 }
 

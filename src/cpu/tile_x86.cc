@@ -302,11 +302,12 @@ L3_AVX2 Status DecodeStored(const ImageInfo& info, const SampleMap& map, const T
 }
 
 // With `plane_bytes`, from a plane to the next, the tile leaves as planes: `output` is the first.
+// Of rows that are not wanted only the bytes are counted.
 template <typename Lanes>
 L3_AVX2 Status DecodePacked(const ImageInfo& info, const SampleMap& map, const TileRect& rect,
                             const TilePayload& tile, UnpackRow<typename Lanes::Value>* unpack_row,
-                            const ImageOutput& output, uint64_t plane_bytes,
-                            const RowsAhead& ahead) {
+                            const ImageOutput& output, uint64_t plane_bytes, const RowsAhead& ahead,
+                            uint32_t rows_wanted) {
   using Value = typename Lanes::Value;
   PackedBody body;
   const Status status = ParsePackedBody(tile.data, tile.size, info.channels, info.used_bits,
@@ -316,6 +317,7 @@ L3_AVX2 Status DecodePacked(const ImageInfo& info, const SampleMap& map, const T
   const uint32_t groups = (rect.width_px + kGroupSize - 1) / kGroupSize;
   const uint32_t mask = (1u << info.used_bits) - 1;
   const bool maps_values = !map.keeps_values();
+  if (map.value_count <= mask) rows_wanted = rect.height_px;  // a value may be too large
   alignas(kVectorBytes) uint8_t row_widths[kMaxGroupsPerRow] = {};
   std::fill_n(row_widths, groups, info.used_bits);
   const __m256i max_width = Load(row_widths);
@@ -336,6 +338,7 @@ L3_AVX2 Status DecodePacked(const ImageInfo& info, const SampleMap& map, const T
   for (uint32_t y = 0; y < rect.height_px; ++y) {
     const Row<Lanes>* above = rows[y & 1];
     Row<Lanes>* current = rows[(y & 1) ^ 1];
+    const bool is_wanted = y < rows_wanted;
     uint8_t* out = output.Row(y);
     if (y + 1 < rect.height_px && plane_bytes == 0) {
       // A store that misses the cache holds up all those after it.
@@ -359,15 +362,19 @@ L3_AVX2 Status DecodePacked(const ImageInfo& info, const SampleMap& map, const T
                         ? DeltaWidths(widths[c], codes, max_width)
                         : AbsoluteWidths(codes, max_width);
         row_bytes = SumBytes(widths[c]);
-        Store(row_widths, widths[c]);
-        unpack_row(reader.At(pos), row_widths, groups, folded);
+        if (is_wanted) {
+          Store(row_widths, widths[c]);
+          unpack_row(reader.At(pos), row_widths, groups, folded);
+        }
       }
       if (tile.size - pos < row_bytes) return Status::kCorruptTile;
       pos += row_bytes;
       const uint32_t predictor = ReadOnce(ReadCode4(tile.data + channel.predictors_offset, y));
       if (predictor >= kNumPredictors) return Status::kCorruptTile;
+      if (!is_wanted) continue;
       ReconstructRow<Lanes>(predictor, above[c], folded, rect.width_px, mask, &current[c]);
     }
+    if (!is_wanted) continue;
 
     const Value* planes[kMaxChannels];
     for (uint32_t c = 0; c < info.channels; ++c) {
@@ -396,11 +403,11 @@ L3_AVX2 Status DecodePacked(const ImageInfo& info, const SampleMap& map, const T
 template <UnpackRow<uint8_t>* kUnpackBytes>
 L3_AVX2 Status DecodePackedAs(const ImageInfo& info, const SampleMap& map, const TileRect& rect,
                               const TilePayload& tile, const ImageOutput& output,
-                              uint64_t plane_bytes, const RowsAhead& ahead) {
+                              uint64_t plane_bytes, const RowsAhead& ahead, uint32_t rows) {
   return info.sample_bits() == 8 ? DecodePacked<ByteLanes>(info, map, rect, tile, kUnpackBytes,
-                                                           output, plane_bytes, ahead)
+                                                           output, plane_bytes, ahead, rows)
                                  : DecodePacked<WordLanes>(info, map, rect, tile, UnpackWordsAvx2,
-                                                           output, plane_bytes, ahead);
+                                                           output, plane_bytes, ahead, rows);
 }
 
 // Planes as TileJob has them.
@@ -409,19 +416,20 @@ L3_AVX2 Status DecodePlanes(const ImageInfo& info, const SampleMap& map, const T
                             const TilePayload& tile, const RowsAhead& ahead, uint8_t* planes) {
   const uint64_t row_bytes = uint64_t{rect.width_px} * info.sample_bytes();
   return DecodePackedAs<kUnpackBytes>(info, map, rect, tile, {planes, row_bytes},
-                                      row_bytes * rect.height_px + kPlaneGapBytes, ahead);
+                                      row_bytes * rect.height_px + kPlaneGapBytes, ahead,
+                                      rect.height_px);
 }
 
 template <UnpackRow<uint8_t>* kUnpackBytes>
 L3_AVX2 Status DecodeSimpleTile(const ImageInfo& info, const SampleMap& map, const TileRect& rect,
-                                const TilePayload& tile, const ImageOutput& output) {
+                                const TilePayload& tile, uint32_t rows, const ImageOutput& output) {
   const bool bytes = info.sample_bits() == 8;
   switch (tile.coding) {
     case TileCoding::kConstant: return DecodeConstant(info, map, rect, tile, output);
     case TileCoding::kStored:
       return bytes ? DecodeStored<ByteLanes>(info, map, rect, tile, output)
                    : DecodeStored<WordLanes>(info, map, rect, tile, output);
-    default: return DecodePackedAs<kUnpackBytes>(info, map, rect, tile, output, 0, {});
+    default: return DecodePackedAs<kUnpackBytes>(info, map, rect, tile, output, 0, {}, rows);
   }
 }
 

@@ -102,23 +102,24 @@ inline std::string CheckParse(const uint8_t* data, size_t size) {
   if (FileBytes(view) != size) return "the file ends elsewhere";
   std::vector<uint16_t> table(view.value_count);
   if (!ReadValueTable(view, table.data())) return "the value table is not sound any more";
-  const uint32_t top_bit = view.info.is_signed() ? 1u << (view.info.sample_bits() - 1) : 0;
+  const ImageInfo coded = CodedInfo(view.info);
+  const uint32_t top_bit = coded.is_signed() ? 1u << (coded.sample_bits() - 1) : 0;
   for (size_t i = 0; i < table.size(); ++i) {
     // In numbers that rise with the samples.
     if (i > 0 && (table[i] ^ top_bit) <= (table[i - 1] ^ top_bit)) {
       return "the value table does not rise";
     }
-    if (uint32_t{table[i]} >> view.info.sample_bits() != 0) return "the value table is too high";
+    if (uint32_t{table[i]} >> coded.sample_bits() != 0) return "the value table is too high";
   }
   RansModel model;
   MatchColors colors;
   if (!GetRansModel(view, &model, &colors)) return "the rans model is not sound any more";
   if (colors.count != view.color_count) return "other colours";
   std::vector<uint64_t> color(colors.count);
-  ReadMatchColors(colors, view.info.channels, view.info.used_bits, color.data());
+  ReadMatchColors(colors, coded.channels, coded.used_bits, color.data());
   for (const uint64_t of : color) {
     for (uint32_t c = 0; c < kMaxChannels; ++c) {
-      const uint32_t limit = c < view.info.channels ? 1u << view.info.used_bits : 1;
+      const uint32_t limit = c < coded.channels ? 1u << coded.used_bits : 1;
       if ((of >> (16 * c) & 0xFFFF) >= limit) return "a colour is too large";
     }
   }

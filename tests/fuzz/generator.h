@@ -112,6 +112,7 @@ inline Bytes MakePayload(TileCoding coding, ColorTransform transform, const Byte
 }
 
 struct Parts {
+  uint8_t version = kVersion;
   ImageInfo info = {};           // chunks_bytes follows from `chunks`
   std::vector<Bytes> chunks;     // header, data and padding; the last may be none
   std::vector<Bytes> payloads;   // multiples of 16 bytes
@@ -125,8 +126,9 @@ inline Bytes ToFile(const Parts& parts) {
 
   const ImageInfo& info = parts.info;
   Bytes file(kSignature, kSignature + sizeof(kSignature));
-  file.push_back(static_cast<uint8_t>(kVersion));
-  file.push_back(static_cast<uint8_t>(info.sample_type));
+  file.push_back(parts.version);
+  file.push_back(static_cast<uint8_t>(static_cast<uint32_t>(info.sample_type) |
+                                      static_cast<uint32_t>(info.holding) << kHoldingShift));
   AppendU16(&file, info.channels);
   for (const uint32_t field :
        {uint32_t{info.used_bits}, uint32_t{info.shift},
@@ -167,6 +169,7 @@ inline bool FromFile(const uint8_t* data, size_t size, Parts* parts) {
   *parts = Parts{};
   ImageInfo& info = parts->info;
   if (ParseHeader(header.data(), header.size(), &info) != Status::kOk) return false;
+  parts->version = header[8];
   const uint64_t index = kHeaderBytes + uint64_t{info.chunks_bytes};
   const uint64_t index_end = index + 4 * PayloadCount(info, data, size);
   if (size < index_end + 4) return false;
@@ -1074,9 +1077,10 @@ inline Bytes OptionalChunk(uint32_t number, Dice* dice) {
   return MakeChunk(kTypes[number % kOptionalTypes], AnyBytes(dice->Below(40), dice));
 }
 
-// Groups of any of the channels; one of all where they are few.
-inline std::vector<ChannelGroup> MakeGroups(uint32_t channels, Dice* dice) {
-  if (channels <= kMaxChannels) return {{channels, {0, 1, 2, 3}}};
+// Groups of any of the channels, of `most` at most; one of all where they are few.
+inline std::vector<ChannelGroup> MakeGroups(uint32_t channels, Dice* dice,
+                                            uint32_t most = kMaxChannels) {
+  if (channels <= most) return {{channels, {0, 1, 2, 3}}};
   std::vector<uint16_t> order(channels);
   for (uint32_t i = 0; i < channels; ++i) {
     const uint32_t place = dice->Below(i + 1);
@@ -1085,7 +1089,7 @@ inline std::vector<ChannelGroup> MakeGroups(uint32_t channels, Dice* dice) {
   }
   std::vector<ChannelGroup> groups;
   for (uint32_t begin = 0; begin < channels; begin += groups.back().channels) {
-    groups.push_back({dice->Range(1, std::min(kMaxChannels, channels - begin)), {}});
+    groups.push_back({dice->Range(1, std::min(most, channels - begin)), {}});
     std::copy_n(order.begin() + begin, groups.back().channels, groups.back().channel);
   }
   return groups;
@@ -1138,6 +1142,72 @@ inline Coded MakeCoding(const ImageInfo& shape, std::vector<Bytes>* chunks, Dice
   return coded;
 }
 
+inline Bytes HalvesChunk(uint32_t minimum, uint32_t zeros) {
+  Bytes data;
+  AppendU32(&data, minimum);
+  data.push_back(static_cast<uint8_t>(zeros));
+  return MakeChunk(kChunkSamples, data);
+}
+
+// A table of up to `most` samples, which is added, and its chunk.
+inline Bytes TableChunk(uint32_t most, std::vector<uint32_t>* samples, Dice* dice) {
+  Parts table;
+  Coded coded;
+  coded.info =
+      table.info = {dice->Range(1, most), 1, 0, 2, SampleType::kUint16, 16, 0, 8, 3, {}, {}};
+  coded.model = BuiltInRansModel(2, 16);
+  uint32_t sample = 0;
+  for (uint32_t t = 0; t < table.info.tile_count(); ++t) {
+    Tile tile = MakeTile(coded, t, dice);
+    for (size_t i = 0; i < tile.values.size(); i += 2) {
+      sample += tile.values[i + 1] << 16 | tile.values[i];
+      samples->push_back(sample);
+    }
+    table.payloads.push_back(std::move(tile.payload));
+  }
+  return MakeChunk(kChunkSamples, ToFile(table));
+}
+
+// Makes floats or samples of 32 bits of an image of unsigned samples: tiles hold their bits,
+// halves or ranks (format.md 4.6).
+inline void Widen(Image* image, Dice* dice) {
+  ImageInfo& info = image->parts.info;
+  const uint32_t channels = info.channels;
+  const bool is_words = info.sample_type == SampleType::kUint16;
+  if (info.is_signed() || (info.has_large_tiles() && !is_words)) return;
+  image->parts.version = static_cast<uint8_t>(kVersion2);
+  if (is_words && (info.has_large_tiles() || dice->OneIn(4))) {
+    info.sample_type = SampleType::kFloat16;
+    return;
+  }
+  constexpr SampleType kTypes[] = {SampleType::kUint32, SampleType::kInt32, SampleType::kFloat32};
+  info.sample_type = kTypes[dice->Below(3)];
+  Bytes joined;
+  std::vector<uint32_t> samples(image->pixels.size() / (is_words ? 2 : 1));
+  for (size_t i = 0; i < samples.size(); ++i) {
+    samples[i] = is_words ? LoadU16(image->pixels.data() + 2 * i) : image->pixels[i];
+  }
+  if (is_words && (channels == 2 || channels == 4) && dice->OneIn(2)) {
+    const uint32_t minimum = dice->Below(1u << 16) * 65521, zeros = dice->Below(32);
+    image->parts.chunks.push_back(HalvesChunk(minimum, zeros));
+    info.holding = Holding::kHalves;
+    info.channels = static_cast<uint16_t>(channels / 2);
+    for (size_t i = 0; i < samples.size() / 2; ++i) {
+      const size_t high = i / info.channels * channels + i % info.channels;
+      const uint32_t both = samples[high] << 16 | samples[high + info.channels];
+      AppendU32(&joined, (both << zeros) + minimum);
+    }
+  } else {
+    info.holding = is_words ? Holding::kRanks16 : Holding::kRanks8;
+    std::vector<uint32_t> table;
+    image->parts.chunks.push_back(TableChunk(is_words ? 600 : 256, &table, dice));
+    for (const uint32_t rank : samples) {
+      AppendU32(&joined, table[std::min<size_t>(rank, table.size() - 1)]);
+    }
+  }
+  image->pixels = std::move(joined);
+}
+
 // `smaller` divides the samples that it may have, up to 16, and the values of its table.
 inline Image MakeImage(Dice* dice, uint32_t smaller = 1) {
   Image image;
@@ -1174,6 +1244,7 @@ inline Image MakeImage(Dice* dice, uint32_t smaller = 1) {
     image.parts.payloads.push_back(std::move(tile.payload));
   }
   if (image.bad) image.pixels.clear();
+  if (dice->OneIn(4)) Widen(&image, dice);
   return image;
 }
 

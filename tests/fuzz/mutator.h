@@ -70,7 +70,7 @@ inline ChunkView FindRawChunk(const std::vector<Bytes>& chunks, uint32_t type) {
 // What tiles of these parts can be written for; the chunks may be wrong.
 inline Coded CodingOf(const Parts& parts) {
   Coded coded;
-  coded.info = parts.info;
+  coded.info = CodedInfo(parts.info);
   const ChunkView table = FindRawChunk(parts.chunks, kChunkValueTable);
   if (table.data != nullptr && table.size >= 4) {
     const uint32_t count = LoadU32(table.data);
@@ -127,7 +127,7 @@ inline std::vector<ChannelGroup> GroupsOf(Parts* parts, Dice* dice) {
   }
   std::vector<ChannelGroup> groups = ReadChannelGroups(view);
   if (!groups.empty() && (view.is_group() || view.groups.data != nullptr)) return groups;
-  groups = MakeGroups(view.info.channels, dice);
+  groups = MakeGroups(view.info.channels, dice, view.info.most_group_channels());
   std::vector<Bytes>& chunks = parts->chunks;
   chunks.erase(std::remove_if(chunks.begin(), chunks.end(),
                               [](const Bytes& chunk) {
@@ -138,47 +138,33 @@ inline std::vector<ChannelGroup> GroupsOf(Parts* parts, Dice* dice) {
   return groups;
 }
 
+// What the tiles of one of the groups are written for.
+inline Coded CodingOf(const Parts& parts, const ChannelGroup& group) {
+  Coded coded = CodingOf(parts);
+  coded.info.channels = static_cast<uint16_t>(group.channels);
+  if (parts.info.holding == Holding::kHalves) coded.info.channels *= 2;
+  return coded;
+}
+
 // As many payloads as the shape has tiles, in each group. False if those are too many.
 inline bool FitPayloads(Parts* parts, Dice* dice) {
   if (!IsSmall(parts->info)) return false;
   const std::vector<ChannelGroup> groups = GroupsOf(parts, dice);
   const uint32_t payloads = parts->info.tile_count() * static_cast<uint32_t>(groups.size());
   const bool repeat = !parts->payloads.empty() && dice->OneIn(2);
-  Coded coded = CodingOf(*parts);
   const size_t have = parts->payloads.size();
   while (parts->payloads.size() < payloads) {
     if (repeat) {
       parts->payloads.push_back(Bytes(parts->payloads[parts->payloads.size() % have]));
     } else {
       const size_t number = parts->payloads.size();
-      coded.info.channels = static_cast<uint16_t>(groups[number % groups.size()].channels);
+      const Coded coded = CodingOf(*parts, groups[number % groups.size()]);
       const uint32_t tile = static_cast<uint32_t>(number / groups.size());
       parts->payloads.push_back(MakeTile(coded, tile, dice).payload);
     }
   }
   parts->payloads.resize(payloads);
   return true;
-}
-
-// A field of the header. Sizes stay small enough to decode.
-inline bool MutateHeader(Parts* parts, Dice* dice) {
-  ImageInfo& info = parts->info;
-  const auto any = [dice](uint32_t low, uint32_t high) {
-    return static_cast<uint8_t>(dice->Range(low, high));
-  };
-  switch (dice->Below(9)) {
-    case 0: info.channels = any(1, dice->OneIn(2) ? 13 : 4); break;
-    case 1: info.sample_type = static_cast<SampleType>(any(0, kSampleTypesOfVersion1 - 1)); break;
-    case 2: info.used_bits = any(1, info.sample_bits()); break;
-    case 3: info.shift = any(0, 16); break;
-    case 4: info.tile_width_log2 = any(kMinTileWidthLog2, dice->OneIn(8) ? 15 : 8); break;
-    case 5: info.tile_height_log2 = any(kMinTileHeightLog2, dice->OneIn(8) ? 15 : 8); break;
-    case 6: info.meaning = static_cast<Meaning>(any(0, 1)); break;
-    case 7: info.width_px = std::max(1u, info.width_px + dice->Below(5) - 2); break;
-    default: info.height_px = std::max(1u, info.height_px + dice->Below(5) - 2);
-  }
-  info.used_bits = std::min(info.used_bits, static_cast<uint8_t>(info.sample_bits()));
-  return FitPayloads(parts, dice);
 }
 
 inline void PutChunk(std::vector<Bytes>* chunks, Bytes chunk) {
@@ -191,9 +177,36 @@ inline void PutChunk(std::vector<Bytes>* chunks, Bytes chunk) {
   chunks->push_back(std::move(chunk));
 }
 
+// A field of the header. Sizes stay small enough to decode.
+inline bool MutateHeader(Parts* parts, Dice* dice) {
+  ImageInfo& info = parts->info;
+  const auto any = [dice](uint32_t low, uint32_t high) {
+    return static_cast<uint8_t>(dice->Range(low, high));
+  };
+  switch (dice->Below(9)) {
+    case 0: info.channels = any(1, dice->OneIn(2) ? 13 : 4); break;
+    case 1:
+      info.sample_type = static_cast<SampleType>(any(0, kSampleTypes - 1));
+      info.holding = info.sample_bits() == 32 ? Holding::kHalves : Holding::kAsTheyAre;
+      if (info.sample_type < SampleType::kUint32) break;
+      parts->version = static_cast<uint8_t>(kVersion2);
+      if (info.sample_bits() == 32) PutChunk(&parts->chunks, HalvesChunk(dice->Byte(), any(0, 40)));
+      break;
+    case 2: info.used_bits = any(1, CodedInfo(info).sample_bits()); break;
+    case 3: info.shift = any(0, 16); break;
+    case 4: info.tile_width_log2 = any(kMinTileWidthLog2, dice->OneIn(8) ? 15 : 8); break;
+    case 5: info.tile_height_log2 = any(kMinTileHeightLog2, dice->OneIn(8) ? 15 : 8); break;
+    case 6: info.meaning = static_cast<Meaning>(any(0, 1)); break;
+    case 7: info.width_px = std::max(1u, info.width_px + dice->Below(5) - 2); break;
+    default: info.height_px = std::max(1u, info.height_px + dice->Below(5) - 2);
+  }
+  info.used_bits = std::min(info.used_bits, static_cast<uint8_t>(CodedInfo(info).sample_bits()));
+  return FitPayloads(parts, dice);
+}
+
 // A field of the model, which stays valid.
 inline void MutateModel(Parts* parts, Dice* dice) {
-  const ImageInfo& info = parts->info;
+  const ImageInfo info = CodedInfo(parts->info);
   RansModel model = CodingOf(*parts).model;
   const uint32_t p = dice->Below(Positions(info));
   switch (dice->Below(5)) {
@@ -237,7 +250,7 @@ inline void MutateChunks(Parts* parts, Dice* dice) {
       PutChunk(&chunks, MakeMatchModel(&coded, dice));
     }
   } else if (choice == 1) {
-    const std::vector<uint16_t> table = MakeValueTable(parts->info.sample_bits(), dice);
+    const std::vector<uint16_t> table = MakeValueTable(CodedInfo(parts->info).sample_bits(), dice);
     const uint32_t count = static_cast<uint32_t>(table.size());
     PutChunk(&chunks, ValueTableChunk(table, dice));
     if (!dice->OneIn(8)) {
@@ -300,8 +313,7 @@ inline void MutatePayload(Parts* parts, Dice* dice) {
         const std::vector<ChannelGroup> groups = GroupsOf(parts, dice);
         const uint32_t tile = number / static_cast<uint32_t>(groups.size());
         if (tile >= parts->info.tile_count()) break;
-        Coded coded = CodingOf(*parts);
-        coded.info.channels = static_cast<uint16_t>(groups[number % groups.size()].channels);
+        const Coded coded = CodingOf(*parts, groups[number % groups.size()]);
         payload = MakeTile(coded, tile, dice).payload;
       }
       break;
@@ -311,7 +323,7 @@ inline void MutatePayload(Parts* parts, Dice* dice) {
       if (payload.size() > 16 && dice->OneIn(2)) payload.resize(payload.size() - 16);
       break;
     case 4:
-    case 5: MutateTileFields(parts->info, &payload, dice); break;
+    case 5: MutateTileFields(CodedInfo(parts->info), &payload, dice); break;
     default: MutateBytes(&payload, kTileHeaderBytes, false);
   }
 }
@@ -385,7 +397,10 @@ inline size_t CrossFiles(const uint8_t* data1, size_t size1, const uint8_t* data
   Parts other;
   if (!FromFile(data1, size1, &parts) || !FromFile(data2, size2, &other)) return 0;
   if (dice.OneIn(4)) parts.chunks = other.chunks;
-  if (dice.OneIn(4)) parts.info = other.info;
+  if (dice.OneIn(4)) {
+    parts.version = other.version;
+    parts.info = other.info;
+  }
   for (Bytes& payload : parts.payloads) {
     if (other.payloads.empty() || !dice.OneIn(2)) continue;
     payload = other.payloads[dice.Below(static_cast<uint32_t>(other.payloads.size()))];
