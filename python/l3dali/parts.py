@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     _Parsed = TypeVar("_Parsed")
 
-HEAD_BYTES = 4096  # where header, chunks and index of most files end
+HEAD_BYTES = 2**16  # where header, chunks and index of most files end, volumes too
 FIRST_BYTES = 2**15  # the first request for a part of a remote file: a round trip costs more
 _GAP_BYTES = 2**17  # a shorter gap between two ranges of a remote file is fetched with them
 _PATIENCE_S = 24.0  # until the last request for a range that fails ends, if all take as long
@@ -76,7 +76,8 @@ class PartialFiles:
 
     def _read_more(self) -> bool:
         """Reads more of the heads that are not complete; False if the files end there."""
-        short = [i for i, head in enumerate(self.heads) if _is_truncated(head)]
+        is_one = len(self.heads) == 1
+        short = [i for i, head in enumerate(self.heads) if is_one or _is_truncated(head)]
         more = self.read([(i, len(self.heads[i]), 4 * len(self.heads[i])) for i in short])
         for i, part in zip(short, more, strict=True):
             self.heads[i] += part

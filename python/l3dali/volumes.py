@@ -27,7 +27,8 @@ __all__ = ["Volume", "VolumeWindow", "decode_volume", "encode_volume", "find_pai
 #: z, y and x of the first voxel, then depth, height and width.
 VolumeWindow = tuple[int, int, int, int, int, int]
 
-_TILE_SIDE, _LABEL_SIDE = 64, 128  # patches want small tiles; label maps are smaller in larger ones
+# Patches want small tiles. Rans tiles of fewer rows take more bytes; label maps want larger ones.
+_TILE_SIDE, _LABEL_SIDE, _PACKED_HEIGHT = 64, 128, 32
 _MOST_VOXELS, _MOST_OF_A_CLASS = 1024, 256  # of the sample of a label volume
 
 
@@ -50,9 +51,9 @@ def encode_volume(
         origin: x, y and z of the first voxel in millimetres, LPS, as GetOrigin().
         direction: of these axes, nine cosines, LPS, as GetDirection().
         affine: 4 x 4, from (x, y, z, 1) of a voxel to millimetres, RAS, as nibabel's.
-        **options: those of `encode`. `tile` is 64 x 64 by default, 128 x 128 for labels, or less
-            for small slices. With `labels` a sample of voxels of each class is stored, which
-            `Volume.voxels` returns.
+        **options: those of `encode`. `tile` is 64 x 64 by default, 32 x 64 for coding "packed",
+            128 x 128 for labels, or less for small slices. With `labels` a sample of voxels of each
+            class is stored, which `Volume.voxels` returns.
 
     Raises:
         L3Error, TypeError, ValueError: as in `encode`.
@@ -75,21 +76,25 @@ def encode_volume(
             if numbers.size != np.prod(shape) or numbers.dtype.kind not in "iuf":
                 raise ValueError(f"{name} must be numbers of shape {shape}, not {value!r}")
             pairs[name] = numbers.reshape(shape)
-    tile = options.get("tile") or tile_of(array.shape, labels=bool(options.get("labels")))
+    coding, labels = options.get("coding"), bool(options.get("labels"))
+    tile = options.get("tile") or tile_of(array.shape, labels=labels, coding=coding)
     options |= {"tile": tile, "layout": "HWC"}
     image, metadata = stacked(array, options.get("metadata"), pairs, tile[0])
     options["metadata"] = with_sample(array, metadata) if options.get("labels") else metadata
     return codec.encode(image, **options)
 
 
-def tile_of(shape: Sequence[int], *, labels: bool = False) -> tuple[int, int]:
+def tile_of(
+    shape: Sequence[int], *, labels: bool = False, coding: str | None = None
+) -> tuple[int, int]:
     """The height and width of tiles for patches of a volume (D, H, W)."""
-    usual = _LABEL_SIDE if labels else _TILE_SIDE
+    side = _LABEL_SIDE if labels else _TILE_SIDE
 
-    def fitting(side: int, sides: Sequence[int]) -> int:
-        return min(usual, next((each for each in sides if each >= side), usual))
+    def fitting(size: int, usual: int, sides: Sequence[int]) -> int:
+        return min(usual, next((each for each in sides if each >= size), usual))
 
-    return fitting(shape[1], TILE_HEIGHTS), fitting(shape[2], TILE_WIDTHS)
+    height = _PACKED_HEIGHT if coding == "packed" and not labels else side
+    return fitting(shape[1], height, TILE_HEIGHTS), fitting(shape[2], side, TILE_WIDTHS)
 
 
 def stacked(

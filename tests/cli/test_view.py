@@ -234,6 +234,16 @@ def test_slices_of_a_volume(tmp_path: Path, serve: Callable[..., Client]) -> Non
     assert Image.open(io.BytesIO(client.ask("thumbnail/0")[1])).size == (90, 70)
 
 
+def test_floats_are_shown_by_their_range(tmp_path: Path, serve: Callable[..., Client]) -> None:
+    depth = np.linspace(-2, 9, 600, dtype=np.float32).reshape(20, 30)
+    depth[3, 4] = np.nan
+    l3dali.imwrite(tmp_path / "a.l3", depth)
+    client = serve(tmp_path)
+    assert client.json("info/0")["range"] == [-2, 9]
+    np.testing.assert_array_equal(client.tile("0/0/0/0", np.float32, 1, 30)[..., 0], depth)
+    assert client.json("pixel/0/3/4")["values"] == ["nan"]
+
+
 def test_damage_is_reported_for_its_tile(client: Client) -> None:
     status, body = client.ask("thumbnail/3")
     assert status == 422

@@ -289,6 +289,15 @@ def test_floats_end_at_one(codec: Codec, dtype: str) -> None:
     np.testing.assert_allclose(got, image / 255, atol=1e-3 if dtype == "float16" else 1e-7)
 
 
+@pytest.mark.parametrize("dtype", ["uint32", "int32", "float16", "float32"])
+def test_floats_and_32_bits_as_stored(codec: Codec, dtype: str) -> None:
+    image = np.random.default_rng(3).integers(0, 2**16, (20, 30, 1), np.uint32)
+    image = (image * 65521 if dtype != "float16" else image.astype(np.uint16)).view(dtype)
+    got = codec.decode(l3dali.encode(image))
+    assert got.dtype == dtype
+    assert got.tobytes() == image.tobytes()
+
+
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
 @pytest.mark.parametrize("orient", [True, False])
 def test_regions(codec: Codec, orientation: int | None, orient: bool) -> None:

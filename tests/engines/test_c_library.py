@@ -51,7 +51,7 @@ from stream_builder import Stream, constant_tile
 import l3dali
 
 TESTS = Path(__file__).parents[1]
-GOLDEN = {path.stem: path.read_bytes() for path in sorted((TESTS / "golden" / "v1").glob("*.l3"))}
+GOLDEN = {path.stem: path.read_bytes() for path in sorted((TESTS / "golden").glob("v[12]/*.l3"))}
 INVALID = sorted((TESTS / "invalid").glob("*.l3"))
 DIGESTS = {
     Path(entry["file"]).stem: entry["sha256"]

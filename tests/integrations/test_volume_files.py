@@ -99,6 +99,20 @@ def test_convert_folder_of_scans_and_labels(tmp_path: Path) -> None:
         assert gzip.decompress(returned.read_bytes()) == gzip.decompress(path.read_bytes())
 
 
+def test_convert_names_labels_that_do_not_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, array in (("imagesTr/a_0000", make(9, 11, 4)), ("labelsTr/a", make(9, 11, 5) // 20)):
+        path = tmp_path / "set" / f"{name}.nii"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(nifti(array))
+    source, target = str(tmp_path / "set"), str(tmp_path / "l3")
+    assert main(["convert", source, target, "--labels", "labelsTr/*"]) == 2
+    printed = capsys.readouterr().err
+    assert "imagesTr/a_0000.l3 has shape (4, 11, 9), but" in printed
+    assert "labelsTr/a.l3 has (5, 11, 9)" in printed
+
+
 @pytest.mark.parametrize("shape", [(4, 30, 20), (4, 30, 20, 3), (4, 2, 30, 20)])
 def test_pages_of_a_tiff(tmp_path: Path, shape: tuple[int, ...]) -> None:
     array = make(*shape, dtype="uint16")

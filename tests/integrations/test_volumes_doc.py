@@ -27,7 +27,7 @@ Array = npt.NDArray[Any]
 PAGE = (ROOT / "docs" / "volumes.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 (COMMANDS,) = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
-NAMES = ("example", "patches", "with_dali", "with_torch", "with_monai")
+NAMES = ("example", "patches", "with_dali", "with_torch", "with_monai", "with_nnunet")
 SIZE = 96
 
 
@@ -87,6 +87,17 @@ def test_runs_as_printed(volumes: object, name: str) -> None:
     if name == "with_monai":
         pytest.importorskip("monai")
     subprocess.run([sys.executable, f"{name}.py"], check=True)
+
+
+@pytest.mark.parametrize("shape", [(1, 9, 70, 80), (2, 9, 70, 80)])
+@pytest.mark.usefixtures("volumes")
+def test_slices_for_nnunet(shape: tuple[int, ...]) -> None:
+    array = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    Path("a.l3").write_bytes(l3dali.encode_volume(np.moveaxis(array, 0, -1), coding="packed"))
+    volume = __import__("with_nnunet").Channels("a.l3")
+    assert (volume.shape, volume.dtype) == (shape, array.dtype)
+    patch = slice(None), slice(2, 7), slice(0, 64), slice(30, 80)
+    np.testing.assert_array_equal(volume[patch], array[patch])
 
 
 @pytest.mark.parametrize("name", ["with_dali", "with_torch"])

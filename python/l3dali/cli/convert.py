@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import glob
 import os
 import time
 from collections import Counter
@@ -49,9 +50,10 @@ from l3dali.datasets.convert.work import (
     summarize,
     unused_labels,
 )
-from l3dali.errors import UsageError
+from l3dali.errors import L3Error, UsageError
 from l3dali.images.formats import WRITERS
 from l3dali.signatures import READ_SUFFIXES, unread_images
+from l3dali.volumes import check_same_grid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -199,11 +201,31 @@ def _run(arguments: argparse.Namespace) -> int:
                 for name in arguments.labels  # The data set of a plan may have had others.
                 if not summary.labels[name]
             ]
+            summary.failures += _misfits([*work.kept, *new], arguments.dest, options)
             if not arguments.quiet:
                 print_summary(arguments, summary, has_work=bool(work.jobs))
             lines = _remarks(summary, work, options)
             fields = summary.fields() | {"links_not_followed": work.links}
             return conclude(arguments, summary.failures, lines, fields)
+
+
+def _misfits(rows: list[Row], dest: str, options: Options) -> list[Failure]:
+    """NIfTI label maps in a folder `labels...` that do not fit their images in `images...`."""
+    failures = []
+    for row in rows:
+        is_nifti = row.source.endswith((".nii", ".nii.gz")) and row.result is not None
+        if is_remote(dest) or not is_nifti or not options.labels_of(row.source):
+            continue
+        labels = Path(dest, str(row.result))
+        folder = Path(dest, str(Path(str(row.result)).parent).replace("labels", "images"))
+        name = glob.escape(labels.stem)
+        images = [*folder.glob(f"{name}.l3"), *folder.glob(f"{name}_[0-9][0-9][0-9][0-9].l3")]
+        for image in images:
+            try:
+                check_same_grid(image, labels)
+            except (L3Error, OSError, ValueError) as error:
+                failures.append(Failure(row.source, reason_of(error)))
+    return failures
 
 
 def _find_sources(arguments: argparse.Namespace) -> Sources:

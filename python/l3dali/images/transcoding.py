@@ -189,7 +189,9 @@ def encode_picture(picture: Picture, *, labels: bool = False, **options: Any) ->
     metadata = picture.metadata
     if volume := volume_of(metadata, *picture.pixels.shape[:2]):
         shape = (volume.depth, volume.rows, volume.width)
-        options["tile"] = options.get("tile") or tile_of(shape, labels=is_labels)
+        options["tile"] = options.get("tile") or tile_of(
+            shape, labels=is_labels, coding=options.get("coding")
+        )
         if is_labels:
             metadata = with_sample(slices_of(picture.pixels, volume), metadata or {})
     return codec.encode(
