@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import engines
@@ -86,6 +87,14 @@ def require_engine(request: pytest.FixtureRequest) -> None:
     engine = request.getfixturevalue("engine")
     if engine in engines.ENGINES and not engines.is_available(engine):
         pytest.skip(f"this machine or build has no engine {engine}")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Three images in a tree, and two files that are none."""
+    from cli_tools import write_tree
+
+    return write_tree(tmp_path / "tree")
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from cli_tools import (
     imagecodecs,
     images_in,
     write_png,
-    write_tree,
 )
 
 import l3dali
@@ -28,13 +27,6 @@ from l3dali.cli import main
 from l3dali.images.formats import write_picture
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """Three images in a tree, and two files that are none."""
-    return write_tree(tmp_path / "tree")
-
 
 # Encode and decode.
 

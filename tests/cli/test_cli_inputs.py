@@ -10,17 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_tools import L3, PIL_Image, files_below, image, imagecodecs, write_png, write_tree
+from cli_tools import L3, PIL_Image, files_below, image, imagecodecs, write_png
 from PIL import PngImagePlugin
 
 import l3dali
 from l3dali.cli import main
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """Three images in a tree, and two files that are none."""
-    return write_tree(tmp_path / "tree")
 
 
 def run(*arguments: Any, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:

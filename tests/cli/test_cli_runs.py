@@ -20,7 +20,6 @@ from cli_tools import (
     images_in,
     write_copies,
     write_png,
-    write_tree,
 )
 
 import l3dali
@@ -29,12 +28,6 @@ from l3dali.cli import main
 
 ROOT = Path(__file__).parents[2]
 NOISE = np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8)
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """Three images in a tree, and two files that are none."""
-    return write_tree(tmp_path / "tree")
 
 
 @pytest.fixture
