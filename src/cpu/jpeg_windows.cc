@@ -256,16 +256,18 @@ class Windows {
     for (uint32_t i = 0; i < count; ++i) {
       uint8_t* const out =
           is_stored ? plan.Place(0, y + i - window.y_px, 0) : pixels_ + i * row_bytes;
-      MakePixels(sources[i], is_luma, window.x_px, window.width_px, (y + i) % 2, out);
+      const bool has_next = is_stored && y + i + 1 < window.y_px + window.height_px;
+      const uint8_t* const next = has_next ? out + plan.y_stride_bytes : nullptr;
+      MakePixels(sources[i], is_luma, window.x_px, window.width_px, (y + i) % 2, out, next);
     }
     if (is_stored) return;
     const TileRect rect = {window.x_px, y, window.width_px, count};
     source_.engine.store_rect(info_, plan, rect, {pixels_, row_bytes});
   }
 
-  // `is_luma`: all channels are luma.
+  // `is_luma`: all channels are luma. `next` is where the next row goes, or null.
   void MakePixels(const RowSources& sources, bool is_luma, uint32_t x, uint32_t width, uint32_t odd,
-                  uint8_t* out) const {
+                  uint8_t* out, const uint8_t* next) const {
     const uint32_t column = x - first_column_;
     const uint8_t* const luma = sources.luma + column;
     const uint8_t* planes[3] = {luma, luma, luma};
@@ -278,6 +280,10 @@ class Windows {
       return;
     }
     for (uint32_t i = 0; i < 2; ++i) {
+      // Stores that miss the cache hold up others. Half of the row at a time: more at once do, too.
+      for (uint32_t at = 0; next != nullptr && at < 3 * width / 2; at += 64) {
+        __builtin_prefetch(next + i * 3 * width / 2 + at, 1, 2);
+      }
       const uint32_t shift = jpeg_.chroma_x_shift;
       const uint32_t first = column >> shift;
       const uint8_t* const near = sources.near[i] + first;
