@@ -11,6 +11,12 @@ namespace {
 
 constexpr uint32_t kLookupBits = 10;
 
+// The coefficient of `size` bits, 1 to 15.
+int ValueOf(uint32_t raw, uint32_t size) {
+  const int value = static_cast<int>(raw);
+  return raw >> (size - 1) != 0 ? value : value - (1 << size) + 1;
+}
+
 // Decodes a symbol from the next kLookupBits bits, or from up to 16.
 class DecodeTable {
  public:
@@ -62,14 +68,10 @@ class DecodeTable {
     Entry* entry = entries_ + (code << free_bits);
     const bool has_value = with_values && size != 0 && size <= free_bits;
     for (uint32_t rest = 0; rest < 1u << free_bits; ++rest) {
-      if (has_value) {
-        const int raw = static_cast<int>(rest >> (free_bits - size));
-        const int value = raw >> (size - 1) != 0 ? raw : raw - (1 << size) + 1;
-        entry[rest] = {static_cast<int16_t>(value), symbol,
-                       static_cast<uint8_t>(kHasValue | (bits + size))};
-      } else {
-        entry[rest] = {0, symbol, static_cast<uint8_t>(bits)};
-      }
+      entry[rest] = {0, symbol, static_cast<uint8_t>(bits)};
+      if (!has_value) continue;
+      entry[rest].value = static_cast<int16_t>(ValueOf(rest >> (free_bits - size), size));
+      entry[rest].bits = static_cast<uint8_t>(kHasValue | (bits + size));
     }
   }
 
@@ -95,11 +97,7 @@ struct Bits {
     Skip(size);
     return value;
   }
-  // A coefficient of `size` bits, 1 to 15.
-  int TakeValue(uint32_t size) {
-    const int raw = static_cast<int>(Take(size));
-    return raw >> (size - 1) != 0 ? raw : raw - (1 << size) + 1;
-  }
+  int TakeValue(uint32_t size) { return ValueOf(Take(size), size); }
 };
 
 // The bits of a scan between two markers. Behind the end come zeros.
@@ -380,7 +378,7 @@ const char* ReadJpeg(Bytes file, JpegFile* jpeg) {
   *jpeg = JpegFile();
   if (file.size < 4 || file.data[0] != 0xFF || file.data[1] != kMarkerSoi) return "it is no JPEG";
   JpegStream stream;
-  JpegRestoreBuilder restore(file);
+  JpegParts parts;
   size_t pos = 2;
   for (;;) {
     JpegSegment segment;
@@ -391,7 +389,7 @@ const char* ReadJpeg(Bytes file, JpegFile* jpeg) {
     pos = segment.end;
     if (segment.marker == kMarkerEoi) break;
     if (const char* reason = stream.Apply(segment)) return reason;
-    restore.AddSegment(segment, stream);
+    parts.segments.push_back({segment, parts.scans.size()});
     if (segment.marker != kMarkerSos) continue;
     if (jpeg->image.memory == nullptr) {
       if (const char* reason = StartImage(stream.info, file.size, &jpeg->image)) return reason;
@@ -403,11 +401,15 @@ const char* ReadJpeg(Bytes file, JpegFile* jpeg) {
       return "its data is damaged or truncated";
     }
     scan.end = pos = bits.pos();
-    restore.EndScan(scan, bits.has_zeros && !bits.has_ones);
+    parts.scans.push_back(scan);
+    parts.has_zeros |= bits.has_zeros && !bits.has_ones;
+    for (uint32_t i = 0; i < stream.scan.count; ++i) {
+      parts.has_padding[stream.scan.component[i]] |= stream.scan.count > 1 && stream.scan.HasDc();
+    }
   }
   if (!stream.IsComplete()) return "scans are missing";
   jpeg->image.info = stream.info;
-  restore.Finish(stream, jpeg);
+  MakeRestoreData(file, stream, parts, jpeg);
   return nullptr;
 }
 

@@ -564,15 +564,8 @@ Bytes FindBehind(const JpegSegment& segment, uint32_t marker, std::string_view h
   return {data.data + head.size(), data.size - head.size()};
 }
 
-}  // namespace
-
-void JpegRestoreBuilder::AddSegment(const JpegSegment& segment, const JpegStream& stream) {
-  segments_.push_back({segment, scans_.size()});
-  if (segment.marker != kMarkerSos || stream.scan.count == 1 || !stream.scan.HasDc()) return;
-  for (uint32_t i = 0; i < stream.scan.count; ++i) has_padding_[stream.scan.component[i]] = true;
-}
-
-std::vector<uint8_t> JpegRestoreBuilder::MakeCodesPart(const Segment& segment) const {
+// What stands for a DHT segment; empty where its bytes have to be stored.
+std::vector<uint8_t> MakeCodesPart(const JpegParts& parts, const JpegParts::Segment& segment) {
   std::vector<uint8_t> part = {kPartCodes, 0};
   const uint8_t* data = segment.segment.data.data;
   const uint8_t* end = data + segment.segment.data.size;
@@ -587,8 +580,9 @@ std::vector<uint8_t> JpegRestoreBuilder::MakeCodesPart(const Segment& segment) c
     uint32_t kind = 0;
     while (kind < kOptimalCode && !(code == StandardCode(is_ac, kind))) ++kind;
     if (kind == kOptimalCode) {
-      if (segment.scan == scans_.size()) return {};
-      if (!(code == OptimalCode(scans_[segment.scan].frequencies.of[is_ac][number]))) return {};
+      if (segment.scan == parts.scans.size()) return {};
+      if (!(code == OptimalCode(parts.scans[segment.scan].frequencies.of[is_ac][number])))
+        return {};
     }
     part.push_back(static_cast<uint8_t>(number | is_ac << 2 | kind << 3));
     ++part[1];
@@ -596,8 +590,10 @@ std::vector<uint8_t> JpegRestoreBuilder::MakeCodesPart(const Segment& segment) c
   return part;
 }
 
-std::vector<uint8_t> JpegRestoreBuilder::MakePart(const Segment& segment, JpegFile* jpeg) const {
-  if (segment.segment.marker == kMarkerDht) return MakeCodesPart(segment);
+// The same of any segment. Sets the metadata that it has.
+std::vector<uint8_t> MakePart(const JpegParts& parts, const JpegParts::Segment& segment,
+                              JpegFile* jpeg) {
+  if (segment.segment.marker == kMarkerDht) return MakeCodesPart(parts, segment);
   const Bytes exif = FindBehind(segment.segment, kMarkerApp0 + 1, kExifHead);
   if (exif.size != 0 && jpeg->metadata.exif.size == 0) {
     jpeg->metadata.exif = exif;
@@ -636,12 +632,14 @@ std::vector<uint8_t> JpegRestoreBuilder::MakePart(const Segment& segment, JpegFi
   return part;
 }
 
-void JpegRestoreBuilder::Finish(const JpegStream& stream, JpegFile* jpeg) {
+}  // namespace
+
+void MakeRestoreData(Bytes file, const JpegStream& stream, const JpegParts& parts, JpegFile* jpeg) {
   // A profile whose segments are not numbered from 1 to their count is no profile.
   uint32_t icc_count = 0;
   uint32_t icc_number = 0;
   bool is_icc_damaged = false;
-  for (const Segment& segment : segments_) {
+  for (const JpegParts::Segment& segment : parts.segments) {
     const Bytes icc = FindBehind(segment.segment, kMarkerApp0 + 2, kIccHead);
     if (icc.size <= 2) continue;
     if (icc_number == 0) icc_count = icc.data[1];
@@ -653,11 +651,11 @@ void JpegRestoreBuilder::Finish(const JpegStream& stream, JpegFile* jpeg) {
 
   std::vector<uint8_t>& data = jpeg->restore_data;
   data.resize(4);
-  StoreU32(data.data(), Crc32c(file_.data, file_.size));
+  StoreU32(data.data(), Crc32c(file.data, file.size));
   size_t begin = 2;  // of bytes to be stored as they are
   std::vector<uint8_t> bytes;
   const auto append_bytes = [&](const uint8_t* end) {
-    Append(file_.data + begin, static_cast<size_t>(end - file_.data) - begin, &bytes);
+    Append(file.data + begin, static_cast<size_t>(end - file.data) - begin, &bytes);
   };
   const auto finish_bytes = [&] {
     if (bytes.empty()) return;
@@ -666,28 +664,28 @@ void JpegRestoreBuilder::Finish(const JpegStream& stream, JpegFile* jpeg) {
     Append(bytes.data(), bytes.size(), &data);
     bytes.clear();
   };
-  for (const Segment& segment : segments_) {
+  for (const JpegParts::Segment& segment : parts.segments) {
     if (segment.segment.marker == kMarkerSos) {
-      append_bytes(file_.data + segment.segment.end);
-      begin = scans_[segment.scan].end;
+      append_bytes(file.data + segment.segment.end);
+      begin = parts.scans[segment.scan].end;
       continue;
     }
-    const std::vector<uint8_t> part = MakePart(segment, jpeg);
+    const std::vector<uint8_t> part = MakePart(parts, segment, jpeg);
     if (part.empty()) continue;
     append_bytes(segment.segment.data.data - 4);  // with fill bytes
     finish_bytes();
     Append(part.data(), part.size(), &data);
     begin = segment.segment.end;
   }
-  append_bytes(file_.data + file_.size);
+  append_bytes(file.data + file.size);
   finish_bytes();
   data.push_back(kPartEnd);
 
-  uint32_t flags = has_zeros_ ? kZeroBits : 0;
+  uint32_t flags = parts.has_zeros ? kZeroBits : 0;
   const size_t flags_at = data.size();
   data.push_back(0);
   for (uint32_t c = 0; c < stream.info.components; ++c) {
-    if (!has_padding_[c]) continue;
+    if (!parts.has_padding[c]) continue;
     const std::vector<uint8_t> padding = MakePadding(stream, jpeg->image, c);
     if (!padding.empty()) flags |= kPaddingOfComponent << c;
     Append(padding.data(), padding.size(), &data);
@@ -695,9 +693,9 @@ void JpegRestoreBuilder::Finish(const JpegStream& stream, JpegFile* jpeg) {
   data[flags_at] = static_cast<uint8_t>(flags);
 
   std::vector<uint8_t> restored;
-  restored.reserve(2 * file_.size);  // its last block may need more than its bytes
-  if (!Restore(jpeg->image, jpeg->metadata, {data.data(), data.size()}, &scans_, &restored) ||
-      restored.size() != file_.size || !std::equal(restored.begin(), restored.end(), file_.data)) {
+  restored.reserve(2 * file.size);  // its last block may need more than its bytes
+  if (!Restore(jpeg->image, jpeg->metadata, {data.data(), data.size()}, &parts.scans, &restored) ||
+      restored.size() != file.size || !std::equal(restored.begin(), restored.end(), file.data)) {
     data.clear();
   }
 }

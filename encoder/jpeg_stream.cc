@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <queue>
+#include <utility>
+#include <vector>
 
 namespace l3 {
 namespace {
@@ -82,41 +86,30 @@ JpegCode OptimalCode(const JpegFrequencies& frequencies) {
   // The used symbols in falling order, and before all a symbol that keeps the code of ones free. Of
   // equal frequencies the first is merged first: that of the greatest symbol.
   struct Node {
-    uint64_t frequency;
     uint32_t symbol;
     uint32_t bits = 0;
     int next = -1;  // of those merged
   };
-  std::vector<Node> nodes;
-  nodes.push_back({1, 256});
+  using Tree = std::pair<uint64_t, int>;  // its frequency and its first node
+  std::vector<Node> nodes = {{256}};
+  std::priority_queue<Tree, std::vector<Tree>, std::greater<>> trees;
+  trees.push({1, 0});
   for (uint32_t symbol = 256; symbol-- > 0;) {
-    if (frequencies[symbol] != 0) nodes.push_back({frequencies[symbol], symbol});
+    if (frequencies[symbol] == 0) continue;
+    trees.push({frequencies[symbol], static_cast<int>(nodes.size())});
+    nodes.push_back({symbol});
   }
-  std::vector<int> heads(nodes.size());
-  for (size_t i = 0; i < heads.size(); ++i) heads[i] = static_cast<int>(i);
-  while (heads.size() > 1) {
-    size_t least = 0;
-    size_t second = 1;
-    if (nodes[heads[1]].frequency < nodes[heads[0]].frequency) std::swap(least, second);
-    for (size_t i = 2; i < heads.size(); ++i) {
-      const uint64_t frequency = nodes[heads[i]].frequency;
-      if (frequency < nodes[heads[least]].frequency) {
-        second = least;
-        least = i;
-      } else if (frequency < nodes[heads[second]].frequency) {
-        second = i;
-      }
-    }
-    // The sum takes the place of the least.
-    int last = heads[least];
-    for (;; last = nodes[last].next) {
-      ++nodes[last].bits;
-      if (nodes[last].next < 0) break;
-    }
-    nodes[last].next = heads[second];
-    for (int i = heads[second]; i >= 0; i = nodes[i].next) ++nodes[i].bits;
-    nodes[heads[least]].frequency += nodes[heads[second]].frequency;
-    heads.erase(heads.begin() + static_cast<ptrdiff_t>(second));
+  while (trees.size() > 1) {
+    const Tree least = trees.top();
+    trees.pop();
+    const Tree second = trees.top();
+    trees.pop();
+    int last = least.second;
+    for (; nodes[last].next >= 0; last = nodes[last].next) ++nodes[last].bits;
+    ++nodes[last].bits;
+    nodes[last].next = second.second;
+    for (int i = second.second; i >= 0; i = nodes[i].next) ++nodes[i].bits;
+    trees.push({least.first + second.first, least.second});  // in the place of the least
   }
   // Codes of more than 16 bits: a pair becomes one shorter, beside a longer one of fewer bits.
   uint32_t counts[257] = {};
