@@ -45,7 +45,12 @@ class ImageEncoder {
   // A tiny image of one tile, with rans.
   EncodedFile EncodeTiny() const;
 
-  TileOptions TilesAt(uint32_t effort) const { return {options_.coding, effort, options_.threads}; }
+  // A float that passes a power of two changes its low half by any number: rans, which does not
+  // predict modulo 2^16, may lose to packed.
+  TileOptions TilesAt(uint32_t effort) const {
+    const bool has_halves = samples_ != nullptr && samples_->holding == Holding::kHalves;
+    return {options_.coding, effort, options_.threads, has_halves};
+  }
   // `match_chunk` is empty if there are no match tiles.
   EncodedFile MakeFile(ImageInfo info, const std::vector<ChannelGroup>& groups,
                        const ValueCoding& values, const std::vector<uint8_t>& match_chunk,

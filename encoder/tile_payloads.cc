@@ -40,8 +40,8 @@ void AppendConstantPayload(Planes* planes, std::vector<uint8_t>* out) {
 class TileEncoder {
  public:
   // `rans` is null if rans is not tried.
-  TileEncoder(const TileLoader& loader, Coding coding, const RansCoder* rans)
-      : loader_(loader), coding_(coding), rans_(rans) {
+  TileEncoder(const TileLoader& loader, const TileOptions& options, const RansCoder* rans)
+      : loader_(loader), coding_(options.coding), tries_packed_(options.tries_packed), rans_(rans) {
     if (rans == nullptr) return;
     planes_.reset(new TilePlanes);
     samples_ = std::make_unique<RansSamples>();
@@ -76,7 +76,7 @@ class TileEncoder {
     const size_t rans_bytes = out->size() - begin;
     const bool tiny = planes_->width_px * planes_->height_px <= kTinyTilePixels;
     // Packed wins only where there is next to nothing to code.
-    if (!tiny && rans_bytes >= stored_bytes / 16) return;
+    if (!tries_packed_ && !tiny && rans_bytes >= stored_bytes / 16) return;
     if (rans_->is_tiny_image() && rans_bytes >= stored_bytes * kPhotographEighths[0] / 8 &&
         rans_bytes < stored_bytes * kPhotographEighths[1] / 8) {
       return;
@@ -109,6 +109,7 @@ class TileEncoder {
 
   const TileLoader& loader_;
   const Coding coding_;
+  const bool tries_packed_;
   const RansCoder* const rans_;
   // Made when they are needed.
   std::unique_ptr<PackedTile<uint8_t>> bytes_;
@@ -148,9 +149,7 @@ Payloads EncodeTiles(const PixelView& pixels, ImageInfo info,
     encoded.rans_chunk = rans->chunk();
   }
   std::vector<uint8_t> any_rans(runs);
-  const auto make_encoder = [&] {
-    return TileEncoder(loader, options.coding, rans ? &*rans : nullptr);
-  };
+  const auto make_encoder = [&] { return TileEncoder(loader, options, rans ? &*rans : nullptr); };
   const auto encode = [&](TileEncoder& encoder, uint64_t number) {
     std::vector<uint8_t>& run = encoder.run;
     run.clear();

@@ -27,6 +27,7 @@ struct TileOptions {
   Coding coding;
   uint32_t effort;
   unsigned threads;
+  bool tries_packed = false;  // beside each tile of rans; else only beside those that may be larger
 };
 
 // Encodes all tiles but those that are `left_out` for match tiles; it may be empty. With

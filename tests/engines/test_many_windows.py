@@ -17,7 +17,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from numpy.random import Generator
 from numpy.typing import NDArray
-from output_plans import Plan, assert_output, lay_out, random_plan, training_plan
+from output_plans import SELECT, Plan, assert_output, lay_out, random_plan, training_plan
+
+import l3dali
 
 engine_matrix = pytest.mark.parametrize("engine", ENGINES)
 present = pytest.mark.usefixtures("require_engine")
@@ -141,6 +143,27 @@ def test_a_tile_of_many_windows(engine: str, coding: str) -> None:
     image = rng.integers(0, 256, (20, 40, 3)).astype(np.uint8) // 16 * 3
     data = engines.encode(image, coding=coding, tile_log2=(5, 5))
     check(engine, data, draw_plans(rng, image, count, "all alike"), image)
+
+
+@engine_matrix
+@present
+@pytest.mark.parametrize("coding", CODINGS)
+def test_a_patch_of_a_volume(engine: str, coding: str) -> None:
+    """It is a window of each slice of an image, decoded to slices of one array."""
+    rng = np.random.default_rng(5)
+    volume = rng.integers(0, 4000, (6, 70, 90)).astype(np.uint16) // 64 * 3
+    data = l3dali.encode_volume(volume, coding=coding)
+    found = l3dali.info(data).volume
+    assert found is not None
+    windows = [(21, z * found.rows + 9, 64, 50) for z in range(1, 5)]
+    plans = [
+        Plan(w, (0, 0, 0, 0), "u2", SELECT, [0], strides=(128, 2, 6400), output_bytes=6400)
+        for w in windows
+    ]
+    outcome, outputs, _ = engines.decode_plans(engine, data, plans)
+    assert outcome.status == "kOk"
+    slices = [plan.view(output)[:, :, 0] for plan, output in zip(plans, outputs, strict=True)]
+    np.testing.assert_array_equal(slices, volume[1:5, 9:59, 21:85])
 
 
 @engine_matrix

@@ -65,6 +65,16 @@ def test_common_zero_bits_are_taken_off() -> None:
     assert (int.from_bytes(chunk[:4], "little", signed=True), chunk[4]) == (image.min(), 6)
 
 
+def test_halves_take_the_smaller_coding() -> None:
+    """Rans does not predict modulo 2^16, as packed does: steep ramps of floats become packed."""
+    y, x = np.mgrid[:300, :300]
+    steps = np.random.default_rng(0).integers(0, 2, (300, 300))
+    bits = ((y * 33282 + x * 5300 + steps) % 2**22 * 256).astype(np.uint32)
+    ramp = bits.view(np.float32).reshape(300, 300, 1).copy()
+    sizes = {coding: len(engines.encode(ramp, coding=coding)) for coding in ("rans", "packed")}
+    assert sizes["rans"] <= sizes["packed"]
+
+
 def wide_plan(image: Samples, kind: str, op: int, source: list[int], index: int) -> Plan:
     """A window with a border, mirrored or not, as HWC or CHW."""
     height, width, _ = image.shape
