@@ -8,7 +8,7 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -189,8 +189,7 @@ def _volume(
     return Volume(depth, rows, width, height // depth, source) if fits else None
 
 
-@dataclass(frozen=True)
-class TiffTag:
+class TiffTag(NamedTuple):
     """A tag as a TIFF file holds it."""
 
     type: str  # its name in TIFF 6.0

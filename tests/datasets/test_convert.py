@@ -559,7 +559,7 @@ def test_failures_by_memory_or_a_missing_package_are_tried_again(
     write_tar(tmp_path / "s" / "c.tar", [("0.image", jxl)])
     command = (tmp_path / "s", tmp_path / "d", "-j", 1, "--on-error", choice)
     with monkeypatch.context() as patch:
-        header = replace(read_header(png()), read_bytes=2**62)
+        header = read_header(png())._replace(read_bytes=2**62)
         for name in ("png", "jpegxl"):
             format = replace(formats.FORMATS[name], read=read)
             if error is OSError:  # as of WebP and JPEG

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -27,7 +26,7 @@ def _read_header(data: bytes) -> Header:
         is_digits = file.magicnumber in ("P1", "P2", "P3")
         # Rows of P4 are padded to bytes, each of which becomes 8 samples.
         more = (_DIGITS_PEAK if is_digits else 8 * (file.magicnumber == "P4")) * len(data)
-        return replace(header, read_bytes=header.read_bytes + more)
+        return header._replace(read_bytes=header.read_bytes + more)
 
 
 def _read(data: bytes, options: ReadOptions) -> Picture:

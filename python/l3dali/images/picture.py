@@ -10,7 +10,7 @@ import math
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -35,8 +35,7 @@ def too_many_channels(channels: int, most: int) -> str:
     return f"{channels} channels are not supported; this format allows at most {most}"
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """The size of an image, and of the memory to read it."""
 
     format: str  # of the file, as `format_of` names it
@@ -168,8 +167,7 @@ class Picture:
         return replace(self, metadata=metadata_of_tiff({EXTRA_SAMPLES: tag}), has_alpha=False)
 
 
-@dataclass(frozen=True)
-class Writer:
+class Writer(NamedTuple):
     """The function that writes a lossless format, and what that holds."""
 
     write: Callable[[Picture], bytes]

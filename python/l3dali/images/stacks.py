@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import io
 import math
-import zipfile
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -49,6 +47,8 @@ def stack_format(format: str, data: bytes) -> str:
 
 def zipped(folder: Path) -> bytes:
     """The files of a folder in an archive, which is read as a series."""
+    import zipfile
+
     memory = io.BytesIO()
     with zipfile.ZipFile(memory, "w") as archive:
         for path in sorted(folder.iterdir()):
@@ -124,8 +124,7 @@ def _picture(array: Image, metadata: dict[str, Any], geometry: dict[str, Any]) -
 # ---- DICOM ----
 
 
-@dataclass(frozen=True)
-class _Slice:
+class _Slice(NamedTuple):
     """A slice and its place; LPS, in millimetres."""
 
     name: str
@@ -148,11 +147,13 @@ def _read_frames(data: bytes, options: ReadOptions) -> Picture:
     pixels = dicom.samples_of(dataset, None)
     slices = [_slice(f"frame {i}", dataset, frame, i) for i, frame in enumerate(pixels)]
     if "PerFrameFunctionalGroupsSequence" not in dataset:  # there is one position, of the first
-        slices = [replace(each, position=None) for each in slices]
+        slices = [each._replace(position=None) for each in slices]
     return _volume(slices, dicom.kept_of(dataset, options.dicom_tags))
 
 
 def _read_series_header(data: bytes) -> Header:
+    import zipfile
+
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         names = archive.namelist()
         if not names:
@@ -164,6 +165,8 @@ def _read_series_header(data: bytes) -> Header:
 
 
 def _read_series(data: bytes, options: ReadOptions) -> Picture:
+    import zipfile
+
     slices, series = [], set()
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for name in archive.namelist():
