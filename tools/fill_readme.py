@@ -29,13 +29,10 @@ KINDS = {
     "photo/large": "photographs of 2 megapixels",
     "cityscapes": "driving scenes (Cityscapes)",
     "kitti": "driving scenes (KITTI)",
-    "photo/kodak": "photographs of 0.4 megapixels",
-    "gray16/landsat8": "satellite bands, 16 bits",
     "gray16/dicom": "CT and MR slices, 16 bits",
-    "rgb16": "colour images, 16 bits",
     "mask": "label maps",
-    "screen": "screenshots",
 }
+JPEG_KINDS = {"jpeg": "of ImageNet", "photo/large": "of 2 megapixels"}
 OURS = ("L3 rans", "L3 packed")
 PIPELINE_SET = "photo/large"
 GPU = "nvidia_h200"
@@ -129,8 +126,23 @@ def expected() -> str:
     return f"{table(head, rows)}\n\n{text.format(*dates)}"
 
 
+def jpeg() -> str:
+    """What JPEG files become: bytes, and speed over libjpeg-turbo's; by kind and number."""
+    on_core, in_dali = read("jpeg"), read("jpeg_dali")
+    rows = []
+    for name, title in JPEG_KINDS.items():
+        theirs, ours = (on_core[name][codec] for codec in ("JPEG, libjpeg-turbo", "L3 jpeg"))
+        ratios = [theirs["decode"] / ours["decode"]]
+        ratios += [in_dali[name][task]["ratio"] for task in ("whole images", "random crops")]
+        size = f"{ours['bytes'] / theirs['bytes']:.2f}"
+        rows.append([f"{in_dali[name]['files']} {title}", size, *map(times, ([r] for r in ratios))])
+    head = ["JPEG files", "bytes", "speed", "in DALI", "its random crops"]
+    dates = ", ".join(dict.fromkeys(results["made"]["date"] for results in (on_core, in_dali)))
+    return f"{table(head, rows)}\n\nOver .jpg and libjpeg-turbo; one core, DALI on two; {dates}."
+
+
 TABLES: dict[Path, dict[str, Callable[[], str]]] = {
-    ROOT / "README.md": {"expected": expected},
+    ROOT / "README.md": {"expected": expected, "jpeg": jpeg},
     ROOT / "docs" / "benchmarks.md": {"codecs": codecs, "peers": peers},
 }
 

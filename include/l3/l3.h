@@ -37,7 +37,7 @@ extern "C" {
 #endif
 
 #define L3_VERSION_MAJOR 1
-#define L3_VERSION_MINOR 0
+#define L3_VERSION_MINOR 1
 #define L3_VERSION_PATCH 0
 
 // The result of a call. docs/format.md defines the numbers below 1000.
@@ -118,7 +118,7 @@ typedef struct l3_bytes {
   size_t size;  // 0: none
 } l3_bytes;
 
-// The version of the library, as "1.0.0"; L3_VERSION_... is the header's.
+// The version of the library, as "1.1.0"; L3_VERSION_... is the header's.
 L3_API const char* l3_version(void);
 
 // The name of a status in docs/format.md, as "kTruncated", and a sentence for users. Never null.

@@ -19,7 +19,7 @@ from l3dali.files import imread, imwrite, info
 from l3dali.images.transcoding import transcode
 from l3dali.volumes import decode_volume, encode_volume
 
-__version__ = _build_info.VERSION  #: As "1.0.0".
+__version__ = _build_info.VERSION  #: As "1.1.0".
 
 __all__ = [
     "CODINGS",
