@@ -128,7 +128,8 @@ BUILD_AARCH64 = cmake -S . -B $(1) -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64-linux-gn
   && cmake --build $(1) --parallel $(shell nproc)
 
 # The decoder behind include/l3/l3.h in one command, for machines without CMake support here.
-DECODER := src/capi/l3.cc $(addprefix src/cpu/,border.cc cpu_batch.cc cpu_decoder.cc cpu_engine.cc image_tables.cc large_tile.cc) \
+DECODER := src/capi/l3.cc $(addprefix src/cpu/,border.cc cpu_batch.cc cpu_decoder.cc cpu_engine.cc image_tables.cc large_tile.cc \
+  jpeg_kernels.cc jpeg_tiles.cc jpeg_windows.cc) \
   $(wildcard src/format/*.cc src/output/*.cc)
 COMPILE_DECODER := -std=c++17 -Wall -Wextra -Wshadow -ffp-contract=off -ffunction-sections -Iinclude -Isrc -I. \
   -Wl,--gc-sections $(DECODER)

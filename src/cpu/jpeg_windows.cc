@@ -360,7 +360,9 @@ class Windows {
 }  // namespace
 
 bool JpegSeams::Meet(uint32_t tile_row, std::vector<uint8_t>* rows) {
+#if !defined(L3_ONE_THREAD)
   const std::lock_guard<std::mutex> lock(mutex_);
+#endif
   const auto [place, is_first] = waiting_.try_emplace(tile_row);
   if (is_first) {
     place->second = std::move(*rows);

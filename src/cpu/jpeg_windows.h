@@ -4,9 +4,9 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <vector>
 
+#include "base/parallel.h"
 #include "core/jpeg_tile.h"
 #include "cpu/cpu_engine.h"
 #include "format/image_view.h"
@@ -22,7 +22,9 @@ class JpegSeams {
   bool Meet(uint32_t tile_row, std::vector<uint8_t>* rows);
 
  private:
+#if !defined(L3_ONE_THREAD)
   std::mutex mutex_;
+#endif
   std::map<uint32_t, std::vector<uint8_t>> waiting_;
 };
 
