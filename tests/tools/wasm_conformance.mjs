@@ -6,7 +6,7 @@ import { load } from "../../examples/wasm/l3.mjs";
 
 const STATUSES = ["kOk", "kTruncated", "kBadMagic", "kUnsupportedVersion", "kUnsupportedFeature", "kCorruptHeader",
   "kCorruptTile", "kChecksumMismatch", "kOutputTooSmall", "kInvalidArgument"];
-const TYPES = [, "uint8", "uint16", "int8", "int16"];
+const TYPES = [, "uint8", "uint16", "int8", "int16", "uint32", "int32", "float16", "float32"];
 
 const [wasm, folder] = process.argv.slice(2);
 const l3 = await load(readFileSync(wasm));
