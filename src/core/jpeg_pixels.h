@@ -8,10 +8,9 @@
 
 namespace l3 {
 
-// The transform of eight numbers, whose results lose kShift bits and saturate at 16. Arithmetic is
-// modulo 2^32; the four sums named sum16 are modulo 2^16.
-template <uint32_t kShift>
-L3_HOST_DEVICE inline void TransformJpegLine(const int16_t in[8], int16_t out[8]) {
+// The transform of eight numbers, on top of `rounding`. Arithmetic is modulo 2^32; the four sums
+// named sum16 are modulo 2^16.
+L3_HOST_DEVICE inline void SumJpegLine(const int16_t in[8], uint32_t rounding, uint32_t out[8]) {
   const auto sum16 = [](int32_t a, int32_t b) { return int32_t{static_cast<int16_t>(a + b)}; };
   const auto mix = [](int32_t a, int32_t ka, int32_t b, int32_t kb) {  // modulo 2^32
     return static_cast<uint32_t>(a) * static_cast<uint32_t>(ka) +
@@ -20,8 +19,8 @@ L3_HOST_DEVICE inline void TransformJpegLine(const int16_t in[8], int16_t out[8]
   // Constants are cosines, and sums of some, times 2^13.
   const uint32_t low = mix(in[2], 4433, in[6], 4433 - 15137);
   const uint32_t high = mix(in[2], 4433 + 6270, in[6], 4433);
-  const uint32_t sum = static_cast<uint32_t>(sum16(in[0], in[4])) << 13;
-  const uint32_t difference = static_cast<uint32_t>(sum16(in[0], -in[4])) << 13;
+  const uint32_t sum = (static_cast<uint32_t>(sum16(in[0], in[4])) << 13) + rounding;
+  const uint32_t difference = (static_cast<uint32_t>(sum16(in[0], -in[4])) << 13) + rounding;
   const uint32_t even[4] = {sum + high, difference + low, difference - low, sum - high};
 
   const int32_t a = sum16(in[7], in[3]);
@@ -32,15 +31,22 @@ L3_HOST_DEVICE inline void TransformJpegLine(const int16_t in[8], int16_t out[8]
                            mix(in[5], -20995, in[3], 25172 - 20995) + shared_a,
                            mix(in[5], 16819 - 20995, in[3], -20995) + shared_b,
                            mix(in[7], 2446 - 7373, in[1], -7373) + shared_a};
-  const auto descale = [](uint32_t v) {
-    const int32_t rounded = static_cast<int32_t>(v + (1u << (kShift - 1))) >> kShift;
-    return static_cast<int16_t>(rounded < INT16_MIN   ? INT16_MIN
-                                : rounded > INT16_MAX ? INT16_MAX
-                                                      : rounded);
-  };
   for (uint32_t i = 0; i < 4; ++i) {
-    out[i] = descale(even[i] + odd[i]);
-    out[7 - i] = descale(even[i] - odd[i]);
+    out[i] = even[i] + odd[i];
+    out[7 - i] = even[i] - odd[i];
+  }
+}
+
+// The same, whose results lose kShift bits and saturate at 16.
+template <uint32_t kShift>
+L3_HOST_DEVICE inline void TransformJpegLine(const int16_t in[8], int16_t out[8]) {
+  uint32_t sums[8];
+  SumJpegLine(in, 1u << (kShift - 1), sums);
+  for (uint32_t i = 0; i < 8; ++i) {
+    const int32_t rounded = static_cast<int32_t>(sums[i]) >> kShift;
+    out[i] = static_cast<int16_t>(rounded < INT16_MIN   ? INT16_MIN
+                                  : rounded > INT16_MAX ? INT16_MAX
+                                                        : rounded);
   }
 }
 

@@ -91,10 +91,17 @@ struct Abs {
     return a < 0 ? Neg()(a) : a;
   }
 };
-struct PackBytes {  // cvt.pack.sat.u8
+template <int32_t kLeast, int32_t kMost>
+struct PackBytes {  // cvt.pack.sat.u8, .s8
   uint32_t operator()(int32_t a, int32_t b, uint32_t c) const {
-    const auto byte = [](int32_t v) { return static_cast<uint32_t>(std::clamp(v, 0, 255)); };
+    const auto byte = [](int32_t v) { return Bits(std::clamp(v, kLeast, kMost)) & 0xFF; };
     return c << 16 | byte(a) << 8 | byte(b);
+  }
+};
+struct PackHalves {  // cvt.pack.sat.s16
+  uint32_t operator()(int32_t a, int32_t b) const {
+    const auto half = [](int32_t v) { return Bits(std::clamp(v, -32768, 32767)); };
+    return half(a) << 16 | (half(b) & 0xFFFF);
   }
 };
 struct Min {

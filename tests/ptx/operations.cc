@@ -140,7 +140,9 @@ void Builder::AddBits() {
   Whole<Funnel<false, true>, U, U, U, U>("shf.r.clamp.b32");
   Whole<Funnel<false, false>, U, U, U, U>("shf.r.wrap.b32");
   Whole<Permute, U, U, U, U>("prmt.b32");
-  Whole<PackBytes, U, int32_t, int32_t, U>("cvt.pack.sat.u8.s32.b32");
+  Whole<PackBytes<0, 255>, U, int32_t, int32_t, U>("cvt.pack.sat.u8.s32.b32");
+  Whole<PackBytes<-128, 127>, U, int32_t, int32_t, U>("cvt.pack.sat.s8.s32.b32");
+  Whole<PackHalves, U, int32_t, int32_t>("cvt.pack.sat.s16.s32");
   Whole<Dot4<uint8_t>, U, U, U, U>("dp4a.u32.u32");
   Whole<Dot4<int8_t>, U, U, U, U>("dp4a.u32.s32");
   Whole<Dot2<uint8_t, false>, U, U, U, U>("dp2a.lo.u32.u32");

@@ -25,23 +25,20 @@ void Widen(uint32_t halo, uint32_t limit_begin, uint32_t limit_end, uint32_t* be
 }
 
 DeviceJpeg MakeDeviceJpeg(const JpegInfo& info, const JpegModel& model) {
-  DeviceJpeg device = {};
-  device.info = info;
-  device.table_count = model.table_count;
-  JpegContexts& contexts = device.contexts;
-  static const JpegContexts of_all = [] {
-    JpegContexts made = {};
+  static const DeviceJpeg of_all = [] {
+    DeviceJpeg made = {};
     for (uint32_t k = 0; k < kJpegBlockSamples; ++k) made.step[k] = {JpegStep::Make(k)};
     for (uint32_t sum = 0; sum <= kJpegLastSum; ++sum) {
-      made.level_of_sum[sum] = static_cast<uint8_t>(JpegLevel(sum));
+      made.contexts.level_of_sum[sum] = static_cast<uint8_t>(JpegLevel(sum));
     }
     return made;
   }();
-  contexts = of_all;
-  std::memcpy(contexts.ac, model.ac, sizeof(contexts.ac));
-  std::memcpy(contexts.last, model.last, sizeof(contexts.last));
-  std::memcpy(contexts.dc, model.dc, sizeof(contexts.dc));
-  std::memcpy(contexts.quantizers, info.quantizers, sizeof(contexts.quantizers));
+  DeviceJpeg device = of_all;
+  device.info = info;
+  device.table_count = model.table_count;
+  std::memcpy(device.ac, model.ac, sizeof(device.ac));
+  std::memcpy(device.contexts.last, model.last, sizeof(device.contexts.last));
+  std::memcpy(device.contexts.dc, model.dc, sizeof(device.contexts.dc));
   std::memcpy(device.frequency, model.frequency, sizeof(device.frequency));
   return device;
 }

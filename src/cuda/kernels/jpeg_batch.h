@@ -29,33 +29,32 @@ struct JpegStep {
     }
     const uint32_t before = k + 1 < kJpegBlockSamples ? kJpegNaturalOrder[k + 1] : 0;
     const bool goes_on = before / 8 + before % 8 == place / 8 + place % 8;
-    return place | (place / 8 * kMagnitudeRow + place % 8) * kWarpLanes << 8 | columns << 24 |
+    return place | (place / 8 * kMagnitudeRow + place % 8) << 8 | columns << 16 |
            (goes_on ? 1u << 31 : 0);
   }
 
   uint32_t bits;
 
-  L3_HOST_DEVICE uint32_t place() const { return bits & 0xFF; }             // in natural order
-  L3_HOST_DEVICE uint32_t magnitude() const { return bits >> 8 & 0xFFFF; }  // lane 0's
-  L3_HOST_DEVICE uint32_t columns() const { return bits >> 24 & 0xF; }
+  L3_HOST_DEVICE uint32_t place() const { return bits & 0xFF; }  // in natural order
+  L3_HOST_DEVICE uint32_t magnitude() const { return bits >> 8 & 0xFF; }
+  L3_HOST_DEVICE uint32_t columns() const { return bits >> 16 & 0xF; }
   // Whether the step before was on the same diagonal.
   L3_HOST_DEVICE bool goes_on() const { return static_cast<int32_t>(bits) < 0; }
 };
 
-// What lanes look up besides tables of tokens. Kernels copy it to shared memory.
+// What lanes look up besides tables of tokens and steps. Kernels copy it to shared memory.
 constexpr uint32_t kJpegLastSum = 144;  // of the magnitudes around a coefficient: more is the same
 struct alignas(16) JpegContexts {
-  uint8_t ac[kJpegClasses][kJpegBlockSamples][kJpegLevels];  // tables, as JpegModel has them
-  uint8_t last[kMaxJpegComponents][kJpegLastContexts];
+  uint8_t last[kMaxJpegComponents][kJpegLastContexts];  // tables, as JpegModel has them
   uint8_t dc[kJpegClasses][kJpegDcContexts];
   uint8_t level_of_sum[kJpegLastSum + 1];
-  uint16_t quantizers[kMaxJpegComponents][kJpegBlockSamples];
-  JpegStep step[kJpegBlockSamples];
 };
 
 // What tiles of an image share.
 struct DeviceJpeg {
   JpegContexts contexts;
+  uint8_t ac[kJpegClasses][kJpegBlockSamples][kJpegLevels];  // tables
+  JpegStep step[kJpegBlockSamples];
   JpegInfo info;
   uint32_t table_count;
   uint16_t frequency[kMaxRansTables][kRansTokens];

@@ -38,10 +38,11 @@ struct EightPlaces {
 struct EightBytes {
   uint32_t low, high;
 
+  // Of memory that the launch before has written.
   L3_DEVICE EightBytes(const uint8_t* row, const EightPlaces& places) {
-    const uint32_t middle = LoadWord(row + places.word[1]);
-    low = FunnelShift(LoadWord(row + places.word[0]), middle, places.shift);
-    high = FunnelShift(middle, LoadWord(row + places.word[2]), places.shift);
+    const uint32_t middle = LoadConstantWord(row + places.word[1]);
+    low = FunnelShift(LoadConstantWord(row + places.word[0]), middle, places.shift);
+    high = FunnelShift(middle, LoadConstantWord(row + places.word[2]), places.shift);
   }
   L3_DEVICE SampleGroup Group() const {
     SampleGroup group;
@@ -59,34 +60,16 @@ struct EightBytes {
   }
 };
 
-// The rows of chroma that a row of pixels needs, and how they are weighted: UpsampleJpeg() with
-// what is the same for a row known.
-struct ChromaRow {
-  uint32_t near_y, far_y;
-  bool is_smooth;
-  uint32_t near_weight, far_weight;  // of rows
-
-  L3_DEVICE ChromaRow(const JpegInfo& jpeg, uint32_t y)
-      : near_y(y >> jpeg.chroma_y_shift),
-        far_y(near_y),
-        is_smooth(HasSmoothChroma(jpeg)),
-        near_weight(1),
-        far_weight(0) {
-    if (jpeg.chroma_y_shift == 0 || !is_smooth) return;
-    if (y % 2 == 0 && near_y != 0) --far_y;
-    if (y % 2 != 0 && near_y + 1 != JpegRows(jpeg, 1)) ++far_y;
-    near_weight = 3;
-    far_weight = 1;
-  }
-};
-
 // What is the same for all rows that a lane makes pixels of, from pixel x of the image on: copied,
 // as what is stored may change memory that it is read from.
 struct JpegPixelSource {
-  const uint8_t* plane[kMaxJpegComponents];
+  uint8_t* plane[kMaxJpegComponents];
   uint32_t row_bytes[2];  // of luma, of chroma
   uint32_t first_y[2];    // rows of samples that the planes begin with
-  JpegInfo jpeg;          // without quantizers
+  JpegColor color;
+  uint32_t chroma_x_shift, chroma_y_shift;
+  uint32_t last_chroma_y;
+  bool is_smooth;  // chroma
   EightPlaces luma, chroma;
   bool is_odd;     // x
   bool is_first;   // of the first sample
@@ -101,23 +84,39 @@ struct JpegPixelSource {
     const JpegInfo& info = unit.image->info;
     L3_UNROLL
     for (uint32_t c = 0; c < kMaxJpegComponents; ++c) plane[c] = GlobalPointer(unit.plane[c]);
-    jpeg.width_px = info.width_px;
-    jpeg.height_px = info.height_px;
-    jpeg.color = info.color;
-    jpeg.components = info.components;
-    jpeg.chroma_x_shift = info.chroma_x_shift;
-    jpeg.chroma_y_shift = info.chroma_y_shift;
-    const uint32_t i = x >> jpeg.chroma_x_shift;
-    if (jpeg.components == 1) return;
-    if (jpeg.chroma_x_shift != 0) {
+    color = info.color;
+    chroma_x_shift = info.chroma_x_shift;
+    chroma_y_shift = info.chroma_y_shift;
+    if (info.components == 1) return;
+    last_chroma_y = JpegRows(info, 1) - 1;
+    is_smooth = HasSmoothChroma(info);
+    const uint32_t i = x >> chroma_x_shift;
+    if (chroma_x_shift != 0) {
       chroma = EightPlaces(row_bytes[1], static_cast<int32_t>(i - unit.x_px / 2) - 1);
     }
     is_first = i == 0;
-    beyond = JpegColumns(jpeg, 1) - i + 1;
+    beyond = JpegColumns(info, 1) - i + 1;
   }
   L3_DEVICE const uint8_t* Row(uint32_t c, uint32_t y) const {
     const uint32_t k = c == 0 ? 0 : 1;
-    return plane[c] + size_t{y - first_y[k]} * row_bytes[k];
+    return PlaceAt(plane[c], static_cast<int32_t>(y - first_y[k]),
+                   static_cast<int32_t>(row_bytes[k]));
+  }
+};
+
+// The rows of chroma that a row of pixels needs: UpsampleJpeg() with what is the same for a row
+// known.
+struct ChromaRow {
+  uint32_t near_y, far_y;
+  bool has_far;  // which is mixed with the near one
+
+  L3_DEVICE ChromaRow(const JpegPixelSource& source, uint32_t y)
+      : near_y(y >> source.chroma_y_shift),
+        far_y(near_y),
+        has_far(source.chroma_y_shift != 0 && source.is_smooth) {
+    if (!has_far) return;
+    const bool is_above = y % 2 == 0;
+    if (near_y != (is_above ? 0 : source.last_chroma_y)) far_y += is_above ? ~0u : 1;
   }
 };
 
@@ -136,7 +135,7 @@ L3_DEVICE SampleGroup UpsampleColumns(const JpegPixelSource& source, const Chrom
   const EightBytes n = load(near);
   uint32_t v[4] = {n.low & kByteFields, n.low >> 8 & kByteFields, n.high & kByteFields,
                    n.high >> 8 & kByteFields};
-  if (row.far_weight != 0) {
+  if (row.has_far) {
     const EightBytes f = load(far);
     v[0] = v[0] * 3 + (f.low & kByteFields);
     v[1] = v[1] * 3 + (f.low >> 8 & kByteFields);
@@ -148,13 +147,12 @@ L3_DEVICE SampleGroup UpsampleColumns(const JpegPixelSource& source, const Chrom
   const uint32_t at_1 = PermuteBytes(v[0], v[2], 0x5432);
   const uint32_t at_2 = PermuteBytes(v[1], v[3], 0x5432);
   const bool is_odd = source.is_odd;
-  if (!row.is_smooth) {
+  if (!source.is_smooth) {
     return is_odd ? SampleGroup{{at_0, at_1, at_1, at_2}} : SampleGroup{{at_0, at_0, at_1, at_1}};
   }
-  const bool both_ways = row.far_weight != 0;
-  const uint32_t shift = both_ways ? 4 : 2;
-  const uint32_t round_even = (both_ways ? 8 : 1) * SampleGroup::kOnes;
-  const uint32_t round_odd = (both_ways ? 7 : 2) * SampleGroup::kOnes;
+  const uint32_t shift = row.has_far ? 4 : 2;
+  const uint32_t round_even = (row.has_far ? 8 : 1) * SampleGroup::kOnes;
+  const uint32_t round_odd = (row.has_far ? 7 : 2) * SampleGroup::kOnes;
   const auto mix = [shift](uint32_t own, uint32_t other, uint32_t round) {
     return (own * 3 + other + round) >> shift & kByteFields;
   };
@@ -177,7 +175,7 @@ L3_DEVICE SampleGroup UpsampleColumns(const JpegPixelSource& source, const Chrom
 L3_DEVICE SampleGroup UpsampleRows(const JpegPixelSource& source, const ChromaRow& row,
                                    const uint8_t* near, const uint8_t* far, uint32_t y) {
   SampleGroup group = EightBytes(near, source.chroma).Group();
-  if (row.far_weight == 0) return group;
+  if (!row.has_far) return group;
   const SampleGroup other = EightBytes(far, source.chroma).Group();
   const uint32_t round = (1 + y % 2) * SampleGroup::kOnes;
   L3_UNROLL
@@ -196,63 +194,153 @@ L3_DEVICE int32_t SignedByteAt(uint32_t word, uint32_t i) {
 #endif
 }
 
-// ConvertYcbcr() of eight pixels, in place.
-L3_DEVICE void ConvertYcbcrGroups(SampleGroup (&planes)[3]) {
-  constexpr int32_t kMost = 0xFFFFFF;  // 255 and a fraction, of 16 bits
+// ConvertYcbcr() of eight pixels. Of each it calls put(k, i, r, g, b) with what is red, green and
+// blue before it is limited, times 2^16: of value k + 4 * i.
+template <class Put>
+L3_DEVICE void ConvertYcbcrGroups(const SampleGroup (&planes)[3], const Put& put) {
   L3_UNROLL
   for (uint32_t k = 0; k < SampleGroup::kWords; ++k) {
     const uint32_t luma = planes[0].word[k];
     const uint32_t blues = planes[1].word[k] ^ 0x00800080;  // less 128
     const uint32_t reds = planes[2].word[k] ^ 0x00800080;
-    uint32_t rgb[3][2];
     L3_UNROLL
     for (uint32_t i = 0; i < 2; ++i) {
       // Luma and a half.
       const int32_t y = static_cast<int32_t>(PermuteBytes(luma, 0x8000, i == 0 ? 0x4054 : 0x4254));
       const int32_t cb = SignedByteAt(blues, 2 * i);
       const int32_t cr = SignedByteAt(reds, 2 * i);
-      rgb[0][i] = static_cast<uint32_t>(Clamp(y + 91881 * cr, kMost));
-      rgb[1][i] = static_cast<uint32_t>(Clamp(y - 22554 * cb - 46802 * cr, kMost));
-      rgb[2][i] = static_cast<uint32_t>(Clamp(y + 116130 * cb, kMost));
+      put(k, i, y + 91881 * cr, y - 22554 * cb - 46802 * cr, y + 116130 * cb);
     }
-    L3_UNROLL
-    for (uint32_t c = 0; c < 3; ++c) planes[c].word[k] = HighHalves(rgb[c][0], rgb[c][1]);
   }
 }
 
-// The samples of eight pixels of row y of the image. `is_luma`: all channels are luma.
+// The samples of the components of eight pixels of row y of the image.
 template <uint32_t kChannels>
-L3_DEVICE void MakeJpegPixels(const JpegPixelSource& source, bool is_luma, uint32_t y,
-                              SampleGroup (&planes)[kChannels]) {
+L3_DEVICE void LoadJpegSamples(const JpegPixelSource& source, uint32_t y,
+                               SampleGroup (&planes)[kChannels]) {
   planes[0] = EightBytes(source.Row(0, y), source.luma).Group();
   if constexpr (kChannels == 3) {
-    if (is_luma) {
-      planes[1] = planes[2] = planes[0];
-      return;
-    }
-    const ChromaRow chroma(source.jpeg, y);
+    const ChromaRow chroma(source, y);
     L3_UNROLL
     for (uint32_t c = 1; c < 3; ++c) {
       const uint8_t* const near = source.Row(c, chroma.near_y);
       const uint8_t* const far = source.Row(c, chroma.far_y);
-      planes[c] = source.jpeg.chroma_x_shift != 0 ? UpsampleColumns(source, chroma, near, far)
-                                                  : UpsampleRows(source, chroma, near, far, y);
+      planes[c] = source.chroma_x_shift != 0 ? UpsampleColumns(source, chroma, near, far)
+                                             : UpsampleRows(source, chroma, near, far, y);
     }
-    if (source.jpeg.color == JpegColor::kYcbcr) ConvertYcbcrGroups(planes);
   }
 }
 
+// The samples of these pixels. `is_luma`: all channels are luma.
+template <uint32_t kChannels>
+L3_DEVICE void MakeJpegPixels(const JpegPixelSource& source, bool is_luma, uint32_t y,
+                              SampleGroup (&planes)[kChannels]) {
+  if constexpr (kChannels == 3) {
+    if (is_luma) {
+      planes[0] = EightBytes(source.Row(0, y), source.luma).Group();
+      planes[1] = planes[2] = planes[0];
+      return;
+    }
+  }
+  LoadJpegSamples<kChannels>(source, y, planes);
+  if constexpr (kChannels == 3) {
+    if (source.color != JpegColor::kYcbcr) return;
+    constexpr int32_t kMost = 0xFFFFFF;  // 255 and a fraction, of 16 bits
+    uint32_t first[3] = {};
+    SampleGroup rgb[3];
+    ConvertYcbcrGroups(planes, [&](uint32_t k, uint32_t i, int32_t r, int32_t g, int32_t b) {
+      const uint32_t limited[3] = {static_cast<uint32_t>(Clamp(r, kMost)),
+                                   static_cast<uint32_t>(Clamp(g, kMost)),
+                                   static_cast<uint32_t>(Clamp(b, kMost))};
+      L3_UNROLL
+      for (uint32_t c = 0; c < 3; ++c) {
+        if (i == 1) rgb[c].word[k] = HighHalves(first[c], limited[c]);
+        first[c] = limited[c];
+      }
+    });
+    L3_UNROLL
+    for (uint32_t c = 0; c < 3; ++c) planes[c] = rgb[c];
+  }
+}
+
+// The same as words, channels interleaved.
+template <uint32_t kChannels>
+L3_DEVICE void MakeJpegWords(const JpegPixelSource& source, uint32_t y,
+                             uint32_t (&words)[kInterleavedWords<kChannels, 1>]) {
+  SampleGroup planes[kChannels];
+  LoadJpegSamples<kChannels>(source, y, planes);
+  if constexpr (kChannels == 3) {
+    if (source.color == JpegColor::kYcbcr) {
+      int32_t samples[3 * kGroupSize];
+      ConvertYcbcrGroups(planes, [&](uint32_t k, uint32_t i, int32_t r, int32_t g, int32_t b) {
+        int32_t* const pixel = samples + 3 * (k + SampleGroup::kWords * i);
+        pixel[0] = r >> 16;
+        pixel[1] = g >> 16;
+        pixel[2] = b >> 16;
+      });
+      L3_UNROLL
+      for (uint32_t k = 0; k < kInterleavedWords<kChannels, 1>; ++k) {
+        const int32_t* const four = samples + 4 * k;
+        words[k] = PackBytes(four[0], four[1], PackBytes(four[2], four[3], 0));
+      }
+      return;
+    }
+  }
+  Interleave<kChannels, 1>(planes, words);
+}
+
+// Stores words at any address.
+template <uint32_t kWords>
+L3_DEVICE void PutWords(const uint32_t (&words)[kWords], uint8_t* out) {
+  const uint32_t misaligned = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(out) % 8);
+  if (misaligned == 0) {
+    L3_UNROLL
+    for (uint32_t k = 0; k < kWords; k += 2) PutTwoWords(out + 4 * k, words[k], words[k + 1]);
+  } else if (misaligned == 4) {
+    L3_UNROLL
+    for (uint32_t k = 0; k < kWords; ++k) PutWord(out + 4 * k, words[k]);
+  } else {
+    HwcStore<1>(out, 0).StorePixels(words, 0, 0);
+  }
+}
+
+// Stores rows as they are stored.
+template <uint32_t kChannels, class Warp>
+L3_DEVICE void StoreJpegRows(Warp& warp, const JpegUnit& unit, const OutputPlan& plan,
+                             const TileRect& rect) {
+  // The last eight pixels of a row are stored by lanes beyond them, too.
+  const uint32_t last = rect.width_px - kGroupSize;
+  const uint32_t own = kGroupSize * warp.lane();
+  const uint32_t first = own < last ? own : last;
+  const JpegPixelSource source(unit, rect.x_px + first);
+  uint8_t* out = GlobalPointer(
+      plan.PixelPlace(rect.x_px - plan.window.x_px + first, rect.y_px - plan.window.y_px));
+  const int64_t y_stride_bytes = plan.y_stride_bytes;
+  L3_NO_UNROLL
+  for (uint32_t y = rect.y_px; y < rect.y_px + rect.height_px; ++y, out += y_stride_bytes) {
+    uint32_t words[kInterleavedWords<kChannels, 1>];
+    MakeJpegWords<kChannels>(source, y, words);
+    PutWords(words, out);
+  }
+}
+
+// Stores rows by any plan.
 template <uint32_t kChannels, class Warp>
 L3_DEVICE void StoreJpegPixels(Warp& warp, const JpegUnit& unit, const TilePlans& plans,
                                const TileRect& rect, WarpScratch* scratch) {
   using Store = PlansStore<kChannels, 1>;
+  const uint32_t number = plans.numbers[0];
+  if (GlobalPointer(plans.windows)[number].path == StorePath::kStored &&
+      rect.width_px >= kGroupSize) {
+    return StoreJpegRows<kChannels>(warp, unit, GlobalPointer(plans.plans)[number], rect);
+  }
   const Store store(PlannedRows<1>{plans, rect.x_px, rect.y_px, kChannels});
   typename Store::Halves halves(warp, store, true, rect.width_px, scratch);
   // Lanes beyond the last pixel make those of the first lane.
   const uint32_t first = kGroupSize * warp.lane();
   const JpegPixelSource source(unit, rect.x_px + (first < rect.width_px ? first : 0));
   const bool is_luma =
-      source.jpeg.color == JpegColor::kYcbcr && plans.plans[*plans.numbers].HasLuma();
+      source.color == JpegColor::kYcbcr && GlobalPointer(plans.plans)[number].HasLuma();
   L3_NO_UNROLL
   for (uint32_t y = 0; y < rect.height_px; ++y) {
     SampleGroup planes[kChannels];

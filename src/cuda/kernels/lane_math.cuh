@@ -170,6 +170,31 @@ L3_DEVICE uint32_t PackBytes(int32_t first, int32_t second, uint32_t rest) {
   return static_cast<uint32_t>(Clamp(first, 255) | Clamp(second, 255) << 8) | rest << 16;
 #endif
 }
+// The same between -128 and 127.
+L3_DEVICE uint32_t PackSignedBytes(int32_t first, int32_t second, uint32_t rest) {
+#if defined(__CUDA_ARCH__)
+  uint32_t word;
+  asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %3;" : "=r"(word) : "r"(second), "r"(first), "r"(rest));
+  return word;
+#else
+  const auto byte = [](int32_t v) { return static_cast<uint32_t>(Clamp(v + 128, 255) ^ 128); };
+  return byte(first) | byte(second) << 8 | rest << 16;
+#endif
+}
+
+// Two numbers kept between -2^15 and 2^15 - 1, the first low.
+L3_DEVICE uint32_t PackHalves(int32_t first, int32_t second) {
+#if defined(__CUDA_ARCH__)
+  uint32_t word;
+  asm("cvt.pack.sat.s16.s32 %0, %1, %2;" : "=r"(word) : "r"(second), "r"(first));
+  return word;
+#else
+  const auto half = [](int32_t v) {
+    return static_cast<uint32_t>(v < INT16_MIN ? INT16_MIN : v > INT16_MAX ? INT16_MAX : v);
+  };
+  return (half(first) & 0xFFFF) | half(second) << 16;
+#endif
+}
 
 L3_DEVICE float FloatOf(uint32_t bits) {
   float value;

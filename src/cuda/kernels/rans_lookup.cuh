@@ -36,11 +36,18 @@ struct alignas(16) RansLookup {
   // The entry of the token that comes next.
   template <class Samples>
   L3_DEVICE Entry Find(uint32_t state, uint32_t context) const {
+    return EntryOf<Samples>(context, TokenOf(state, context));
+  }
+  // Its number, times kTokenUnit, and the entry of a token.
+  L3_DEVICE uint32_t TokenOf(uint32_t state, uint32_t context) const {
+    return token_of_slot[Select(kRansScale - 1, state, context)];
+  }
+  template <class Samples>
+  L3_DEVICE Entry EntryOf(uint32_t context, uint32_t token) const {
     // Byte 1 of the context is 4 times the table.
     static_assert(kTableBit == 8 + 2 && kMaxRansTables <= 64);
     constexpr uint32_t kTableBytes = kEntries<Samples> * Samples::kTokenUnit;
-    const uint32_t slot = Select(kRansScale - 1, state, context);
-    const uint32_t place = Dot(context, kTableBytes / 4 << 8, token_of_slot[slot]) *
+    const uint32_t place = Dot(context, kTableBytes / 4 << 8, token) *
                            (static_cast<uint32_t>(sizeof(Entry)) / Samples::kTokenUnit);
     return *reinterpret_cast<const Entry*>(reinterpret_cast<const uint8_t*>(entry) + place);
   }
