@@ -107,6 +107,8 @@ class Batch {
     BatchLayout layout;
     layout.Plan(jobs, GetGpuLimits());
     device_ = std::make_unique<DeviceMemory>(layout.total_bytes());
+    scratch_ = std::make_unique<DeviceMemory>(layout.jpeg_scratch_bytes());
+    layout.SetJpegScratch(scratch_->data());
     std::vector<uint8_t> staging(layout.uploaded_bytes());
     for (size_t i = 0; i < layout.piece_count(); ++i) {
       layout.WritePiece(i, staging.data(), device_->data());
@@ -155,7 +157,7 @@ class Batch {
   size_t output_bytes_;
   size_t stride_;  // between outputs
   DeviceMemory output_;
-  std::unique_ptr<DeviceMemory> device_;
+  std::unique_ptr<DeviceMemory> device_, scratch_;
   std::vector<TileBatch> launches_;
   std::vector<JpegBatch> rounds_;  // of images of jpeg tiles
 };

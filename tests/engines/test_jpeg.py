@@ -34,6 +34,7 @@ from test_output_plan import damage
 import l3dali
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v2"
+PHOTOGRAPHS = Path(__file__).parents[3] / "shared" / "data" / "jpeg"
 SELECT = 0
 engine_matrix = pytest.mark.parametrize("engine", ENGINES)
 present = pytest.mark.usefixtures("require_engine")
@@ -258,3 +259,15 @@ def test_large_coefficients_are_pillows_pixels_or_refused() -> None:
             assert samples is not None
             np.testing.assert_array_equal(samples.reshape(expected.shape), expected, engine)
     assert refused in ([8, 9, 36, 200], [9, 36, 200])
+
+
+@pytest.mark.skipif(not PHOTOGRAPHS.exists(), reason="shared/data/jpeg is not there")
+def test_photographs_are_pillows_pixels() -> None:
+    """Some files of ImageNet, of any tile shape and size."""
+    for path in sorted(PHOTOGRAPHS.glob("*.JPEG"))[::12]:
+        data = l3dali.transcode(path.read_bytes(), coding="jpeg")
+        expected = np.asarray(PIL.Image.open(path))
+        for engine in filter(engines.is_available, ENGINES):
+            samples = engines.decode(engine, data, threads=2).samples
+            assert samples is not None
+            np.testing.assert_array_equal(samples.reshape(expected.shape), expected, path.name)

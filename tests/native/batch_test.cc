@@ -35,6 +35,7 @@
 #include "cuda/engine/batch_decoder.h"
 #include "cuda/engine/encoded_cache.h"
 #include "encoder/encoder.h"
+#include "encoder/jpeg_encoder.h"
 #include "files/file_handle.h"
 #include "format/image_view.h"
 #include "windowed_image.h"
@@ -119,6 +120,43 @@ std::unique_ptr<Picture> MakePicture(const Kind& kind, uint32_t seed) {
   options.effort = 1;
   CHECK(EncodeImage(pixels, options, &picture->file) == Status::kOk);
   CHECK(ParseImage(picture->file.data(), picture->file.size(), &picture->view) == Status::kOk);
+  picture->name = std::to_string(seed) + ".l3";
+  return picture;
+}
+
+// One of jpeg tiles, whose chroma has half the rows and columns and whose coefficients fade.
+std::unique_ptr<Picture> MakeJpegPicture(uint32_t width_px, uint32_t height_px, uint32_t seed) {
+  std::mt19937 random(seed);
+  JpegImage image;
+  image.width_px = width_px;
+  image.height_px = height_px;
+  image.color = JpegColor::kYcbcr;
+  image.components.resize(3);
+  for (JpegComponent& component : image.components) {
+    const uint32_t shift = &component == &image.components[0] ? 0 : 1;
+    component.h = component.v = 2 - shift;
+    component.width_blocks = component.stride_blocks = (width_px + (8 << shift) - 1) >> (3 + shift);
+    component.height_blocks = component.rows_blocks = (height_px + (8 << shift) - 1) >> (3 + shift);
+    for (uint16_t& quantizer : component.quantizer) quantizer = 9;
+    component.coefficients.resize(64 * component.stride_blocks * component.rows_blocks);
+    for (size_t i = 0; i < component.coefficients.size(); ++i) {
+      const uint32_t range = 60 / static_cast<uint32_t>(1 + i % 8 * (i % 8) + i % 64 / 8 * 3);
+      component.coefficients[i] = static_cast<int16_t>(
+          static_cast<int32_t>(random() % (2 * range + 1)) - static_cast<int32_t>(range));
+    }
+  }
+  auto picture = std::make_unique<Picture>();
+  EncodeOptions options;
+  options.tile_width_log2 = options.tile_height_log2 = 6;
+  CHECK(EncodeJpeg(image, 1000, {}, options, [&picture](uint64_t bytes) {
+          picture->file.resize(bytes);
+          return picture->file.data();
+        }) == Status::kOk);
+  CHECK(ParseImage(picture->file.data(), picture->file.size(), &picture->view) == Status::kOk);
+  picture->samples.resize(picture->view.info.image_bytes());
+  const OutputPlan plan = WholeImagePlan(picture->view.info, picture->samples.data());
+  const TileSpan span = TilesOfWindow(picture->view, plan.window);
+  CpuDecoder(picture->view).DecodeWindows(&plan, 1, span, 0, span.tile_count());
   picture->name = std::to_string(seed) + ".l3";
   return picture;
 }
@@ -548,6 +586,38 @@ void TilesOfFilesAreRead() {
           const uint8_t* expected = batch[i]->samples.data() + 3 * (300 * (150 + y) + 270);
           CHECK(std::memcmp(rows.data() + 90 * y, expected, 90) == 0);
         }
+      }
+    }
+  }
+}
+
+// Of files of jpeg tiles those of a window and its halo are read.
+void TilesOfJpegFilesAreRead() {
+  Pictures batch;
+  batch.push_back(MakeJpegPicture(300, 200, 1));
+  batch.push_back(MakePicture({300, 200, 3, 8, Coding::kRans, 4}, 2));
+  batch.push_back(MakeJpegPicture(65, 129, 3));
+  StoredFiles files(batch);
+  for (const Pace pace : kPaces) {
+    for (const UploadPolicy& upload : {kOnePart, kSmallParts}) {
+      EmulatedGpu gpu;
+      const auto stream = gpu.MakeStream(pace);
+      const Outputs outputs(&gpu, batch);
+      BatchDecoder decoder(gpu.MakeDevice(pace), nullptr, upload);
+      std::vector<WindowedImage> images = files.Open(MakeImages(batch, outputs));
+      CHECK(AllOk(decoder.Decode(JobsOf(images), stream.get(), kOnTwoThreads)));
+      CHECK(outputs.AreRight(batch));
+
+      const uint64_t whole = gpu.uploaded_bytes();
+      images.resize(1);
+      images[0].plans[0].window = {70, 66, 30, 50};  // a tile; its halo begins in the same one
+      images[0].plans[0].y_stride_bytes = 90;
+      CHECK(AllOk(decoder.Decode(JobsOf(images), stream.get(), kOnTwoThreads)));
+      CHECK(gpu.uploaded_bytes() - whole < batch[0]->file.size() / 2);
+      const Bytes rows = outputs.Read(0, 90 * 50);
+      for (size_t y = 0; y < 50; ++y) {
+        const uint8_t* expected = batch[0]->samples.data() + 3 * (300 * (66 + y) + 70);
+        CHECK(std::memcmp(rows.data() + 90 * y, expected, 90) == 0);
       }
     }
   }
@@ -1617,6 +1687,7 @@ const std::map<std::string, void (*)()> kTests = {
     {"threads_do_without_memory", ThreadsDoWithoutMemory},
     {"threads_run_each_task_once", ThreadsRunEachTaskOnce},
     {"tiles_of_files_are_read", TilesOfFilesAreRead},
+    {"tiles_of_jpeg_files_are_read", TilesOfJpegFilesAreRead},
     {"value_table_changes_while_staged", ValueTableChangesWhileStaged},
     {"windows_of_one_file", WindowsOfOneFile},
 };

@@ -63,9 +63,10 @@ struct Way {
     const bool in_parts = source == Source::kHostInParts || source == Source::kPinnedInParts;
     return in_parts ? kSmallParts : BatchDecoder::kUsualUpload;
   }
-  // With files of version 2 all images of a batch are stored by plans.
-  bool has_version_2() const {
-    return !without_rans && !in_teams && (store != Store::kWhole || !has_large_blocks);
+  bool has_version_2() const { return !without_rans && !in_teams; }
+  // With samples of 32 bits all images of a batch are stored by plans.
+  bool has_32_bits() const {
+    return has_version_2() && (store != Store::kWhole || !has_large_blocks);
   }
 };
 constexpr Way kWays[] = {
@@ -515,9 +516,8 @@ bool EnginesAgree(const std::vector<std::string>& names,
       const ImageInfo& info = file.view.info;
       if (way.without_rans && file.has_rans) continue;
       if (way.in_teams && (info.channels != 3 || info.sample_bytes() != 1)) continue;
-      const bool is_version_2 =
-          file.view.jpeg.data != nullptr || info.sample_type >= SampleType::kUint32;
-      if (is_version_2 && !way.has_version_2()) continue;
+      if (file.view.jpeg.data != nullptr && !way.has_version_2()) continue;
+      if (info.sample_type >= SampleType::kUint32 && !way.has_32_bits()) continue;
       chosen.push_back(&file);
     }
     BatchDecoder decoder(std::make_unique<LimitedDevice>(make(), way.has_large_blocks, &launches),

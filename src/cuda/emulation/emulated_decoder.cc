@@ -132,7 +132,7 @@ std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<WindowJob>& jobs
                                               uint64_t* decoded_tiles) {
   std::vector<WindowJob> planned = jobs;
   SampleJoins joins;
-  joins.Plan(&planned);
+  joins.Plan(&planned, for_each);
   const std::unique_ptr<uint8_t[]> joined(new uint8_t[joins.total_bytes() + 1]);
   joins.Write(joined.get(), joined.get());
   BatchLayout layout;
@@ -140,6 +140,8 @@ std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<WindowJob>& jobs
   // Of exactly this size, so that a sanitizer sees what reads or writes past it.
   const std::unique_ptr<uint8_t[]> buffer(new uint8_t[layout.total_bytes()]);
   std::memset(buffer.get(), kFresh, layout.total_bytes());
+  const std::unique_ptr<uint8_t[]> scratch(new uint8_t[layout.jpeg_scratch_bytes()]);
+  layout.SetJpegScratch(scratch.get());
   RunForEach(for_each, layout.piece_count(),
              [&](size_t piece) { layout.WritePiece(piece, buffer.get(), buffer.get()); });
 

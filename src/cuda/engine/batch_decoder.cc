@@ -100,6 +100,12 @@ void BatchDecoder::MakeRoom(Slot* slot) {
   grow(&slot->joins, joins_.total_bytes(), slot->done.get(), &GpuDevice::AllocateDevice);
   grow(&slot->pinned_joins, joins_.staged_bytes(), slot->uploaded.get(),
        &GpuDevice::AllocatePinned);
+  if (jpeg_scratch_.bytes < layout_.jpeg_scratch_bytes()) {
+    for (const Slot& other : slots_) other.done->Synchronize();
+    Grow(&jpeg_scratch_, layout_.jpeg_scratch_bytes(), 0, slot->done.get(),
+         &GpuDevice::AllocateDevice);
+  }
+  layout_.SetJpegScratch(jpeg_scratch_.data());
   grow(&slot->pinned_results, layout_.results_bytes(), slot->done.get(),
        &GpuDevice::AllocatePinned);
 }
@@ -159,6 +165,10 @@ void BatchDecoder::LaunchParts(const Slot& slot, CUstream_st* stream, const ForE
   if (is_mixed) {
     forked_->Record(stream);
     forked_->MakeWait(second);
+  }
+  if (layout_.round_count() != 0) {
+    // The batch before may be on another stream, and uses the same scratch memory.
+    for (const Slot& other : slots_) other.done->MakeWait(stream);
   }
   size_t launch = 0;
   size_t round = 0;
@@ -230,7 +240,7 @@ void BatchDecoder::Launch(const std::vector<WindowJob>& jobs,
   uploaded_bytes_ = 0;
   jobs_ = jobs;
   ReadFiles(&slot, for_each);
-  joins_.Plan(&jobs_);
+  joins_.Plan(&jobs_, for_each);
   layout_.Plan(jobs_, limits_, for_each, upload_);
   slot.uploaded->Synchronize();
   MakeRoom(&slot);

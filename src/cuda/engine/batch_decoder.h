@@ -119,6 +119,7 @@ class BatchDecoder {
   const std::unique_ptr<GpuEvent> forked_;  // what the caller's stream has before the launches
   const std::unique_ptr<GpuEvent> joined_;  // the launches of the second stream
   std::array<Slot, 2> slots_;
+  Buffer jpeg_scratch_;  // of all batches, which use it one after the other
   uint64_t launched_ = 0;  // batches
   uint64_t waited_ = 0;
   std::vector<WindowJob> jobs_;  // of the batch that is launched

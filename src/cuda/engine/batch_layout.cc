@@ -20,16 +20,16 @@ void BatchLayout::Plan(const std::vector<WindowJob>& jobs, const GpuLimits& limi
   tasks_.PlanLaunches(uploads_.parts(), limits);
   jpegs_.Plan(images_, tasks_, uploads_.parts(), limits);
 
-  const bool has_plans = tasks_.store() == StoreKind::kPlans;
+  const bool has_plans = tasks_.has_plans();
   windows_offset_ = Align16(results_bytes());
   plans_offset_ = Align16(windows_offset_ + window_count() * sizeof(DeviceWindow));
   tasks_offset_ = plans_offset_ + (has_plans ? Align16(window_count() * sizeof(OutputPlan)) : 0);
   lists_offset_ = tasks_offset_ + tasks_.task_count() * sizeof(TileTask);
-  numbers_offset_ = lists_offset_ + (has_plans ? tasks_.task_count() * sizeof(WindowList) : 0);
+  const bool has_lists = tasks_.store() == StoreKind::kPlans;
+  numbers_offset_ = lists_offset_ + (has_lists ? tasks_.task_count() * sizeof(WindowList) : 0);
   uint64_t offset = numbers_offset_;
   if (has_plans) offset = Align16(offset + tasks_.number_count() * sizeof(uint32_t));
   uploads_.Place(PlaceJpegs(PlaceTables(offset)), policy.direct_bytes);
-  scratch_offset_ = Align16(uploads_.total_bytes());
 }
 
 // The same for images of jpeg tiles.
@@ -99,7 +99,7 @@ void BatchLayout::WriteImage(size_t i, uint8_t* staging, uint8_t* device) const 
   jpegs_.Write(
       i, status, uploads_,
       {staging, staging + jpegs_offset_, staging + units_offset_, staging + jpeg_tiles_offset_,
-       staging + jpeg_pixels_offset_, device + jpegs_offset_, device + scratch_offset_});
+       staging + jpeg_pixels_offset_, device + jpegs_offset_, jpeg_scratch_});
 }
 
 void BatchLayout::WriteWindow(size_t i, size_t w, uint8_t* staging, uint8_t* device) const {
@@ -122,15 +122,14 @@ void BatchLayout::WriteWindow(size_t i, size_t w, uint8_t* staging, uint8_t* dev
   }
   const DeviceImage* cached = image.job->cached;
   window.payloads = cached != nullptr ? cached->payloads_dev : device + uploads_.payloads_offset(i);
-  if (tasks_.store() == StoreKind::kPlans) {
+  if (tasks_.has_plans()) {
     const OutputPlan sorted = SortChannels(plan);
     window.path = GetStorePath(view.info, sorted);
     window.row_order = GetRowOrder(sorted);
     window.top_bit = TopBitOf(view.info);
     std::memcpy(staging + plans_offset_ + w * sizeof(sorted), &sorted, sizeof(sorted));
-  } else {
-    window.output = {plan.data, static_cast<uint64_t>(plan.y_stride_bytes)};
   }
+  window.output = {plan.data, static_cast<uint64_t>(plan.y_stride_bytes)};
   std::memcpy(staging + windows_offset_ + w * sizeof(window), &window, sizeof(window));
 }
 

@@ -37,9 +37,13 @@ class BatchLayout {
 
   // Size of the buffer, which must be 16-byte aligned, of what of it goes up, and of its start,
   // which is staged.
-  uint64_t total_bytes() const { return scratch_offset_ + jpegs_.scratch_bytes(); }
+  uint64_t total_bytes() const { return uploads_.total_bytes(); }
   uint64_t uploaded_bytes() const { return uploads_.total_bytes(); }
   uint64_t staged_bytes() const { return uploads_.staged_bytes(); }
+  // Memory of the device besides the buffer, for samples of jpeg tiles; aligned to 16 bytes, and
+  // known before pieces are written.
+  uint64_t jpeg_scratch_bytes() const { return jpegs_.scratch_bytes(); }
+  void SetJpegScratch(uint8_t* memory) { jpeg_scratch_ = memory; }
   // The results come first: one uint64_t for each window of each image.
   size_t window_count() const { return images_.empty() ? 0 : images_.back().window_end; }
   uint64_t results_bytes() const { return 8 * uint64_t{window_count()}; }
@@ -91,7 +95,7 @@ class BatchLayout {
   uint64_t units_offset_ = 0;
   uint64_t jpeg_tiles_offset_ = 0;
   uint64_t jpeg_pixels_offset_ = 0;
-  uint64_t scratch_offset_ = 0;
+  uint8_t* jpeg_scratch_ = nullptr;
 };
 
 }  // namespace l3

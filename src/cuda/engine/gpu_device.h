@@ -31,8 +31,8 @@ struct GpuLimits {
   // So many packed tiles in a launch are decoded by teams, at most. By StoreKind.
   uint32_t team_tiles[kStoreKinds];
   WarpLimits jpeg = {16, 16};  // of the kernel that decodes jpeg tiles
-  // For samples of jpeg tiles, of each of the two batches in flight.
-  uint64_t jpeg_scratch_bytes = 64 << 20;
+  // For samples of jpeg tiles, of both batches in flight: they take turns.
+  uint64_t jpeg_scratch_bytes = 128 << 20;
 
   WarpLimits& RansWarps(uint32_t sample_bytes, StoreKind store) {
     return rans[sample_bytes - 1][static_cast<uint32_t>(store)];

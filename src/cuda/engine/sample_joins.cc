@@ -10,14 +10,22 @@ uint64_t Align16(uint64_t bytes) { return CeilDiv(bytes, 16) * 16; }
 
 }  // namespace
 
-void SampleJoins::Plan(std::vector<WindowJob>* jobs) {
+void SampleJoins::Plan(std::vector<WindowJob>* jobs, const ForEach& for_each) {
   coded_.clear();
   tasks_.clear();
   places_.clear();
   planes_bytes_ = 0;
+  std::vector<WindowJob*> planned;
   for (WindowJob& job : *jobs) {
-    if (job.view->info.sample_type >= SampleType::kUint32 && job.plan_count != 0) PlanJob(&job);
+    if (job.view->info.sample_type >= SampleType::kUint32 && job.plan_count != 0) {
+      planned.push_back(&job);
+    }
   }
+  coded_.resize(planned.size());
+  RunForEach(planned.size() > 1 ? for_each : kOnThisThread, planned.size(), [&](size_t i) {
+    planned[i]->is_damaged = !ReadSampleJoin(*planned[i]->view, DecodeTableByCore, &coded_[i].join);
+  });
+  for (size_t i = 0; i < planned.size(); ++i) PlanJob(planned[i], i);
   uint64_t offset = Align16(tasks_.size() * sizeof(JoinTask));
   for (Coded& coded : coded_) {
     coded.table_offset = offset;
@@ -27,12 +35,11 @@ void SampleJoins::Plan(std::vector<WindowJob>* jobs) {
   total_bytes_ = planes_offset_ + planes_bytes_;
 }
 
-void SampleJoins::PlanJob(WindowJob* job) {
+void SampleJoins::PlanJob(WindowJob* job, size_t number) {
   const ImageView& view = *job->view;
   const bool has_halves = view.info.holding == Holding::kHalves;
   const uint32_t coded_bytes = CodedInfo(view.info).sample_bytes();
-  Coded& coded = coded_.emplace_back();
-  job->is_damaged = !ReadSampleJoin(view, DecodeTableByCore, &coded.join);
+  Coded& coded = coded_[number];
   if (job->is_damaged && !has_halves) coded.join.table.assign(MostRanks(view.info), 0);
   // Where the planes of each group begin.
   std::vector<uint32_t> first_plane;
@@ -89,7 +96,7 @@ void SampleJoins::PlanJob(WindowJob* job) {
       if (job->is_merged() && g + 1 != end) continue;
       task.plan = job->PlanOf(g, w);
       tasks_.push_back(task);
-      places_.push_back({coded_.size() - 1, w});
+      places_.push_back({number, w});
     }
   }
   job->groups = &coded.groups;

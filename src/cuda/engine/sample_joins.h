@@ -7,6 +7,7 @@
 #include <deque>
 #include <vector>
 
+#include "base/for_each.h"
 #include "cuda/kernels/sample_join.h"
 #include "output/window_job.h"
 
@@ -15,7 +16,7 @@ namespace l3 {
 class SampleJoins {
  public:
   // Replaces jobs of such images by jobs that decode to planes. Reads their tables.
-  void Plan(std::vector<WindowJob>* jobs);
+  void Plan(std::vector<WindowJob>* jobs, const ForEach& for_each);
 
   // Of the buffer on the device: tasks and tables, which are staged, then planes.
   uint64_t staged_bytes() const { return planes_offset_; }
@@ -37,7 +38,7 @@ class SampleJoins {
     size_t coded, plan;
   };
 
-  void PlanJob(WindowJob* job);
+  void PlanJob(WindowJob* job, size_t number);
 
   std::deque<Coded> coded_;
   std::vector<JoinTask> tasks_;

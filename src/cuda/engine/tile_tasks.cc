@@ -47,6 +47,7 @@ void TileTasks::Find(const std::vector<BatchImage>& images, const ForEach& for_e
   images_ = &images;
   tasks_.resize(images.size());
   bool has_plans = false;
+  bool has_jpeg = false;
   bool reads = false;
   uint64_t tiles = 0;
   uint64_t numbers = 0;
@@ -60,7 +61,8 @@ void TileTasks::Find(const std::vector<BatchImage>& images, const ForEach& for_e
       if (image.window_count() != 1) tasks.number_count += image.TilesOf(w).tile_count();
       has_plans = has_plans || !IsWholeImageAsStored(image.view.info, image.PlanOf(w));
     }
-    has_plans = has_plans || image.window_count() != 1 || image.view.jpeg.data != nullptr;
+    has_plans = has_plans || image.window_count() != 1;
+    has_jpeg = has_jpeg || image.view.jpeg.data != nullptr;
     reads = reads || image.job->cached == nullptr;
     tiles += image.tiles.tile_count();
     numbers += tasks.number_count;
@@ -69,6 +71,7 @@ void TileTasks::Find(const std::vector<BatchImage>& images, const ForEach& for_e
     throw std::length_error("The windows of a batch touch more than 2^32 - 1 tiles. Use fewer.");
   }
   store_ = has_plans ? StoreKind::kPlans : StoreKind::kStored;
+  has_plans_ = has_plans || has_jpeg;
   number_ends_.assign(tiles, 0);
   numbers_.resize(numbers);
   kinds_.resize(tiles);
@@ -268,7 +271,7 @@ void TileTasks::Write(size_t i, Status status, const UploadLayout& uploads,
     Put(to.tasks, number, task);
     if (has_lists) Put(to.lists, number, windows);
   };
-  if (has_lists && tasks.number_count != 0) {
+  if (has_plans_ && tasks.number_count != 0) {
     std::memcpy(to.numbers + tasks.first_number * sizeof(numbers_[0]),
                 numbers_.data() + tasks.first_number, tasks.number_count * sizeof(numbers_[0]));
   }

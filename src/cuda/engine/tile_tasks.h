@@ -32,6 +32,9 @@ class TileTasks {
   void PlanLaunches(const std::vector<UploadPart>& parts, const GpuLimits& limits);
 
   StoreKind store() const { return store_; }
+  // Whether there are plans, and numbers of windows: also for jpeg tiles in a batch that is stored
+  // without.
+  bool has_plans() const { return has_plans_; }
   uint64_t task_count() const { return task_count_; }
   uint64_t number_count() const { return numbers_.size(); }
   bool has_rans(size_t image) const { return tasks_[image].count[kModel] != 0; }
@@ -84,6 +87,7 @@ class TileTasks {
   std::vector<uint32_t> numbers_;
   std::vector<uint32_t> number_ends_;
   std::vector<TileKind> kinds_;  // of these tiles
+  bool has_plans_ = false;
   StoreKind store_ = StoreKind::kStored;
   std::vector<uint64_t> rans_counts_;  // of each image, for PlanRans()
   std::vector<size_t> part_ends_;
