@@ -2,7 +2,7 @@
 
     python -m benchmarks.pipeline --data ../shared/data --device mixed
 
-Every format holds the same pixels; batches end in GPU memory for `mixed`, in host memory
+Every lossless format holds the same pixels; batches end in GPU memory for `mixed`, in host memory
 for `cpu`. Two tasks: whole images, and random crops of 512x512, mirrored, as normalized halves
 in CHW, what a training takes. Formats take turns, round after round, each time in a pipeline of
 its own that is alone: it warms up, has delivered all that it prefetched before the clock starts
@@ -55,6 +55,9 @@ import l3dali.plugin  # noqa: F401  # fn.l3
 from l3dali.driver import has_gpu
 
 USUAL_SET = "photo/large"
+JPEG = "JPEG 95"  # or the file that an image comes from
+# Shares of JPEG files that nvJPEG gives to the decoder in hardware.
+NVJPEG_BACKENDS = {"nvJPEG hybrid": 0.0, "nvJPEG hardware": 1.0}
 WARM_UP = 3  # batches: one more than DALI prefetches
 CACHE_MB = 16384  # of GPU memory at most; it is taken as files come
 GPU_SAMPLES = 5  # of NVML in a turn: it goes on until it has them,
@@ -63,6 +66,7 @@ WHOLE, CROPS = TASKS = ("whole images", "crops of 512x512")
 CROP = (512, 512)
 MEAN, STD = ([123.7, 116.3, 103.5], [58.4, 57.1, 57.4])
 DALI_FAILURES = (RuntimeError, MemoryError)
+JPEG_FILES: dict[int, Path] = {}  # of images that were read from such files, by id()
 
 
 @dataclass(frozen=True)
@@ -145,13 +149,25 @@ def _crops_of_l3(files: list[str], device: str, lazy: bool = False) -> Any:
     return fn.l3.decode_crop_mirror_normalize(_read(files, lazy), **options)
 
 
-def _load_image(files: list[str], device: str) -> Any:
-    return fn.decoders.image(_read(files), device=device, output_type=types.RGB)
+def _load_image(files: list[str], device: str, **options: Any) -> Any:
+    return fn.decoders.image(_read(files), device=device, output_type=types.RGB, **options)
 
 
-def _crops_of_image(files: list[str], device: str) -> Any:
-    options = {"device": device, "output_type": types.RGB, **_window()}
+def _load_image_by_cpu(files: list[str], device: str) -> Any:
+    assert device == "mixed"
+    return _load_image(files, "cpu").gpu()
+
+
+def _crops_of_image(files: list[str], device: str, **options: Any) -> Any:
+    options |= {"device": device, "output_type": types.RGB, **_window()}
     return fn.crop_mirror_normalize(fn.decoders.image_crop(_read(files), **options), **_to_halves())
+
+
+def _crops_of_image_by_cpu(files: list[str], device: str) -> Any:
+    assert device == "mixed"
+    options = {"device": "cpu", "output_type": types.RGB, **_window()}
+    cuts = fn.decoders.image_crop(_read(files), **options).gpu()
+    return fn.crop_mirror_normalize(cuts, **_to_halves())
 
 
 def _crops_of_npy(files: list[str], device: str) -> Any:
@@ -171,7 +187,6 @@ def formats(device: str) -> list[Format]:
         return Format(name, encode, _load_image, _crops_of_image, lossless)
 
     l3 = {mode: l3_encoder(mode, threads=0) for mode in L3_CODINGS}
-    jpeg = functools.partial(imagecodecs.jpeg8_encode, level=95)
     jpeg_2000 = {"level": 0, "reversible": True, "codecformat": "jp2"}
     chosen = [
         image(PNG.name, PNG.encode),
@@ -179,19 +194,33 @@ def formats(device: str) -> list[Format]:
         image(HTJ2K.name, HTJ2K.encode),
         image("JPEG 2000", functools.partial(imagecodecs.jpeg2k_encode, **jpeg_2000)),
         *(image(tiff.name, tiff.encode) for tiff in (TIFF_ZSTD, TIFF_DEFLATE, TIFF_LZW)),
-        image("JPEG 95", jpeg, lossless=False),
+        image(JPEG, jpeg_of, lossless=False),
         Format("raw (numpy)", _to_npy, _load_npy, _crops_of_npy),
     ]
-    if l3_of_jpeg(jpeg(noisy_gradient(64, 64))):
-        own = Format("L3 jpeg", lambda i: l3_of_jpeg(jpeg(i)), _load_l3, _crops_of_l3, False)
+    if l3_of_jpeg(jpeg_of(noisy_gradient(64, 64))):
+        own = Format("L3 jpeg", lambda i: l3_of_jpeg(jpeg_of(i)), _load_l3, _crops_of_l3, False)
         chosen.append(own)
     if device == "mixed":
+        for name, share in NVJPEG_BACKENDS.items():
+            load, crop = (
+                functools.partial(f, hw_decoder_load=share) for f in (_load_image, _crops_of_image)
+            )
+            chosen.append(Format(f"{JPEG}, {name}", jpeg_of, load, crop, lossless=False))
+        name = f"{JPEG}, DALI on the CPU"
+        by_cpu = _load_image_by_cpu, _crops_of_image_by_cpu
+        chosen.append(Format(name, jpeg_of, *by_cpu, lossless=False))
         for mode, encode in l3.items():
             chosen.append(Format(f"L3 {mode}, cached", encode, _load_l3_cached, cached=True))
         for mode, encode in l3.items():
             load, crop = (functools.partial(f, lazy=True) for f in (_load_l3, _crops_of_l3))
             chosen.append(Format(f"L3 {mode}, lazy", encode, load, crop))
     return chosen
+
+
+def jpeg_of(image: Image) -> bytes:
+    """The JPEG file that an image of a set comes from; of others one of quality 95."""
+    path = JPEG_FILES.get(id(image))
+    return path.read_bytes() if path else bytes(imagecodecs.jpeg8_encode(image, level=95))
 
 
 def write_files(encoded: list[bytes], count: int, folder: Path) -> list[str]:
@@ -242,14 +271,22 @@ def run_batches(pipe: Any, least: int = 0, until: float = 0.0) -> int:
     return batches
 
 
-def take_turn(what: Configuration, files: list[str], device: str, seconds: float) -> Turn:
+def take_turn(
+    what: Configuration, files: list[str], device: str, seconds: float, pins: bool = False
+) -> Turn:
     """Runs a pipeline of its own for a while, and nothing else beside or after it."""
-    pipe = build(what.format, what.task, files, device, what.batch, what.threads)
+    cores = os.sched_getaffinity(0)
+    if pins:  # threads that DALI begins stay there, too
+        os.sched_setaffinity(0, sorted(cores)[: what.threads])
     try:
-        return time_pipeline(pipe, what, len(files), device, seconds)
+        pipe = build(what.format, what.task, files, device, what.batch, what.threads)
+        try:
+            return time_pipeline(pipe, what, len(files), device, seconds)
+        finally:
+            del pipe  # ends its threads
+            gc.collect()
     finally:
-        del pipe  # ends its threads
-        gc.collect()
+        os.sched_setaffinity(0, cores)
 
 
 def time_pipeline(
@@ -332,6 +369,11 @@ def measure_set(name: str, originals: list[Image], args: argparse.Namespace) -> 
     """All configurations on the images of one set; yields after each round."""
     began = time.monotonic()
     chosen = formats(args.device)
+    if args.formats:
+        known = [fmt.name for fmt in chosen]
+        if unknown := set(args.formats) - set(known):
+            raise SystemExit(f"no format {', '.join(unknown)}; there are {', '.join(known)}")
+        chosen = [fmt for fmt in chosen if fmt.name in {PNG.name, *args.formats}]
     encoded = {
         fmt.name: [bytes(fmt.encode(image)) for image in track(originals, fmt.name)]
         for fmt in chosen
@@ -360,7 +402,8 @@ def measure_set(name: str, originals: list[Image], args: argparse.Namespace) -> 
         for done in range(1, args.rounds + 1):
             for what in track(list(plan), f"{name}, round {done}"):
                 try:
-                    turn = take_turn(what, files[what.format.name], args.device, args.seconds)
+                    of_format = files[what.format.name]
+                    turn = take_turn(what, of_format, args.device, args.seconds, args.pin)
                 except DALI_FAILURES as error:  # the rest goes on
                     plan.remove(what)
                     at = f"{what.task}, {what.threads} threads, batch {what.batch}"
@@ -467,6 +510,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--tasks", choices=["whole", "crops"], nargs="+", help="default: both; mixed: whole"
     )
+    parser.add_argument("--formats", nargs="+", help="default: all; PNG is always measured")
+    parser.add_argument(
+        "--pin", action="store_true", help="keep each turn on as many cores as it has threads"
+    )
+    parser.add_argument("--name", help="of the results; default: pipeline_<device>")
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument(
         "--minutes",
@@ -491,12 +539,23 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def read_sets(args: argparse.Namespace) -> dict[str, list[Image]]:
     """The images by set; without photographs, and none asked for, one noisy gradient."""
     sets = {
-        name: [image for _, image in images(args.data, name)] for name in args.sets or [USUAL_SET]
+        name: [image for _, image in images(args.data, name)]
+        or [*_images_of_jpegs(args.data / name)]
+        for name in args.sets or [USUAL_SET]
     }
     for name, originals in sets.items():
         if not originals and args.sets:
             raise SystemExit(f"no images in {args.data / name}")
     return sets if any(sets.values()) else {"gradient": [noisy_gradient(1024, 2048)]}
+
+
+def _images_of_jpegs(folder: Path) -> Iterator[Image]:
+    """RGB images of JPEG files, which jpeg_of() finds again."""
+    for path in sorted(folder.glob("*.JPEG")):
+        image: Image = imagecodecs.jpeg8_decode(path.read_bytes())
+        if image.ndim == 3:
+            JPEG_FILES[id(image)] = path
+            yield image
 
 
 def idle_gpu_share() -> str:
@@ -538,7 +597,8 @@ def write(
         "left_out": left_out,
         "rows": rows,
     }
-    return save_results(f"pipeline_{args.device}", "DALI pipelines", text, data, args.out)
+    name = args.name or f"pipeline_{args.device}"
+    return save_results(name, "DALI pipelines", text, data, args.out)
 
 
 def main(arguments: list[str] | None = None) -> None:

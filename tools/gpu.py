@@ -119,9 +119,19 @@ def _steps(
         return Step(name, "benchmarks", [program, "--json", json_file, *options, *files], lack=lack)
 
     pipeline = ["-m", "benchmarks.pipeline", "--device=mixed", f"--data={data}", f"--out={results}"]
-    pipeline += ["--minutes=6", *pipeline_options]
+    pipeline += ["--minutes=6"]
     training = ["-m", "benchmarks.gpu.training", f"--data={data}", f"--out={results}"]
-    training += [f"--files={_BUILD / 'training'}", "--minutes=8", *training_options]
+    training += [f"--files={_BUILD / 'training'}", "--minutes=8"]
+    # JPEG files, on 2 cores and on 16.
+    of_jpeg = ["JPEG 95", "JPEG 95, nvJPEG hybrid", "JPEG 95, nvJPEG hardware"]
+    of_jpeg += ["JPEG 95, DALI on the CPU", "L3 jpeg"]
+    jpeg_pipeline = [*pipeline[:-1], "--name=pipeline_jpeg", "--sets", "jpeg", "photo/large"]
+    jpeg_pipeline += ["--threads", "2", "16", "--pin", "--batch", "32", "--tasks", "whole", "crops"]
+    jpeg_pipeline += ["--rounds", "1", "--files", "128", "--minutes=2", "--formats", *of_jpeg]
+    jpeg_training = [*training, "--models", "resnet50", "--inputs", "JPEG 95", "L3 jpeg"]
+    jpeg_training += ["--cores", "2", "8", "--minutes=4"]
+    pipeline += pipeline_options
+    training += training_options
     steps = [
         Step("compare", "tests", shown),
         *([Step("digests", "tests", simulated)] if _SIMULATED.exists() else []),
@@ -142,6 +152,14 @@ def _steps(
         timing("nvcomp", packed, "--batch", "32", lack="nvcomp: not installed"),
         timing("nvcomp6", packed, "--batch", "32", lack="nvcomp 6: `make gpu-peers` unpacks it"),
         Step("pipeline", "benchmarks", [sys.executable, *pipeline], drawing, extras=["pynvml"]),
+        Step("jpeg", "jpegs", [sys.executable, *jpeg_pipeline], drawing, extras=["pynvml"]),
+        Step(
+            "jpeg_training",
+            "jpegs",
+            [sys.executable, *jpeg_training],
+            (*drawing, "torch", "torchvision"),
+            extras=["pynvml"],
+        ),
         Step(
             "training",
             "benchmarks",

@@ -78,7 +78,7 @@ DEVICE = {
 }
 THROUGH_DALI = "Files to batches in GPU memory, through DALI"
 TRAINING = "Training end to end: images/s beside a peer's, where that feeds the paper's share"
-GAIN_HEAD = ["model, peer", "% of ceiling", "paper", "at cores", "L3 rans", "L3 packed"]
+GAIN_HEAD = ["model, peer", "% of ceiling", "paper", "at cores", "L3 rans", "L3 packed", "L3 jpeg"]
 
 
 @dataclass(frozen=True)
