@@ -308,8 +308,10 @@ L3_DEVICE void PutWords(const uint32_t (&words)[kWords], uint8_t* out) {
 template <uint32_t kChannels, class Warp>
 L3_DEVICE void StoreJpegRows(Warp& warp, const JpegUnit& unit, const OutputPlan& plan,
                              const TileRect& rect) {
-  // The last eight pixels of a row are stored by lanes beyond them, too.
+  // A lane with fewer than eight pixels left makes the last eight of the row. It stores them behind
+  // the lane that has some of them, too.
   const uint32_t last = rect.width_px - kGroupSize;
+  const bool has_rest = rect.width_px % kGroupSize != 0;
   const uint32_t own = kGroupSize * warp.lane();
   const uint32_t first = own < last ? own : last;
   const JpegPixelSource source(unit, rect.x_px + first);
@@ -320,7 +322,10 @@ L3_DEVICE void StoreJpegRows(Warp& warp, const JpegUnit& unit, const OutputPlan&
   for (uint32_t y = rect.y_px; y < rect.y_px + rect.height_px; ++y, out += y_stride_bytes) {
     uint32_t words[kInterleavedWords<kChannels, 1>];
     MakeJpegWords<kChannels>(source, y, words);
-    PutWords(words, out);
+    if (own <= last) PutWords(words, out);
+    if (!has_rest) continue;
+    warp.Sync();
+    if (own > last && own < rect.width_px) PutWords(words, out);
   }
 }
 
