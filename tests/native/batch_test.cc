@@ -128,20 +128,18 @@ std::unique_ptr<Picture> MakePicture(const Kind& kind, uint32_t seed) {
 std::unique_ptr<Picture> MakeJpegPicture(uint32_t width_px, uint32_t height_px, uint32_t seed) {
   std::mt19937 random(seed);
   JpegImage image;
-  image.width_px = width_px;
-  image.height_px = height_px;
-  image.color = JpegColor::kYcbcr;
-  image.components.resize(3);
-  for (JpegComponent& component : image.components) {
-    const uint32_t shift = &component == &image.components[0] ? 0 : 1;
-    component.h = component.v = 2 - shift;
-    component.width_blocks = component.stride_blocks = (width_px + (8 << shift) - 1) >> (3 + shift);
-    component.height_blocks = component.rows_blocks = (height_px + (8 << shift) - 1) >> (3 + shift);
-    for (uint16_t& quantizer : component.quantizer) quantizer = 9;
-    component.coefficients.resize(64 * component.stride_blocks * component.rows_blocks);
-    for (size_t i = 0; i < component.coefficients.size(); ++i) {
-      const uint32_t range = 60 / static_cast<uint32_t>(1 + i % 8 * (i % 8) + i % 64 / 8 * 3);
-      component.coefficients[i] = static_cast<int16_t>(
+  image.info.width_px = width_px;
+  image.info.height_px = height_px;
+  image.info.color = JpegColor::kYcbcr;
+  image.info.components = 3;
+  image.info.chroma_x_shift = image.info.chroma_y_shift = 1;
+  image.Allocate();
+  for (uint32_t c = 0; c < 3; ++c) {
+    std::fill_n(image.info.quantizers[c], 64, uint16_t{9});
+    const JpegBlockRect rect = JpegBlocksOfImage(image.info, c);
+    for (uint32_t i = 0; i < 64 * rect.width * rect.height; ++i) {
+      const uint32_t range = 60 / (1 + i % 64 * 2);
+      image.blocks.At(c, i / 64 % rect.width, i / 64 / rect.width)[i % 64] = static_cast<int16_t>(
           static_cast<int32_t>(random() % (2 * range + 1)) - static_cast<int32_t>(range));
     }
   }
