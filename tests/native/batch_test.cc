@@ -138,7 +138,8 @@ std::unique_ptr<Picture> MakeJpegPicture(uint32_t width_px, uint32_t height_px, 
     std::fill_n(image.info.quantizers[c], 64, uint16_t{9});
     const JpegBlockRect rect = JpegBlocksOfImage(image.info, c);
     for (uint32_t i = 0; i < 64 * rect.width * rect.height; ++i) {
-      const uint32_t range = 60 / (1 + i % 64 * 2);
+      const uint32_t place = kJpegNaturalOrder[i % 64];
+      const uint32_t range = 60 / (1 + place % 8 * (place % 8) + place / 8 * 3);
       image.blocks.At(c, i / 64 % rect.width, i / 64 / rect.width)[i % 64] = static_cast<int16_t>(
           static_cast<int32_t>(random() % (2 * range + 1)) - static_cast<int32_t>(range));
     }
