@@ -123,6 +123,9 @@ def test_signed_samples_come_from_tiff_and_go_there(
     assert main(["decode", str(encoded), "-o", str(tmp_path / "b.png")]) == 2
     assert ".png cannot hold signed samples; use .tif" in capsys.readouterr().err
     assert not (tmp_path / "b.png").exists()
+    source.unlink()
+    assert main(["decode", str(encoded)]) == 0
+    assert np.array_equal(read_picture(source.read_bytes()).pixels, pixels)
 
 
 @pytest.mark.parametrize("palette", ["rgb", "index"])

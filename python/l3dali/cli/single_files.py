@@ -27,7 +27,7 @@ from l3dali.datasets.convert.work import batches, summarize
 from l3dali.errors import UsageError
 from l3dali.files import info
 from l3dali.images.formats import WRITERS
-from l3dali.images.transcoding import jpeg_suffix, volume_suffix
+from l3dali.images.transcoding import jpeg_suffix, suffix_beyond_png
 from l3dali.signatures import suffix_of
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def add_commands(commands: Commands) -> None:
         *_FILES,
         f"""
         --format FORMAT   output format: {formats}; default: from the suffix of OUT, else the
-                          original JPEG file, nii.gz or tif for volumes, else png
+                          original JPEG file, png, nii.gz for volumes, or tif for
+                          what PNG cannot hold
         """,
         *(parser.CHANNELS, parser.MAX_PIXELS),
         format={"choices": formats.split(", ")},
@@ -120,7 +121,7 @@ def _decode(options: argparse.Namespace) -> int:
             return suffix
         with suppress(OSError, ValueError):  # reported when the file is decoded
             found = info(path) if path.is_file() else None
-            return (found and (jpeg_suffix(found) or volume_suffix(found))) or suffix
+            return (found and (jpeg_suffix(found) or suffix_beyond_png(found))) or suffix
         return suffix
 
     return _make_files(options, how, suffix_for)

@@ -137,10 +137,10 @@ def jpeg_suffix(info: codec.Info) -> str:
     return f".{suffix}" if suffix.isalnum() else ".jpg"
 
 
-def volume_suffix(info: codec.Info) -> str:
-    """The suffix of the file that a volume goes back to; "" for images."""
+def suffix_beyond_png(info: codec.Info) -> str:
+    """The suffix of a volume's file, or of an image that PNG cannot hold; else ""."""
     if info.volume is None:
-        return ""
+        return "" if info.dtype.name in ("uint8", "uint16") and info.channels <= 4 else ".tif"
     with suppress(ValueError):  # damaged metadata
         return ".nii.gz" if info.volume.pairs.keys() & {"affine", "direction"} else ".tif"
     return ".tif"

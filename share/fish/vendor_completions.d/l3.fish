@@ -90,7 +90,7 @@ complete -c l3 -n '_shtab_l3_using decode' -l preserve -d 'keep permissions and 
 complete -c l3 -n '_shtab_l3_using decode' -s j -l jobs -x -d 'number of threads; default: as many as cores'
 complete -c l3 -n '_shtab_l3_using decode' -s q -l quiet -d 'print only failures'
 complete -c l3 -n '_shtab_l3_using decode' -l json-summary -x -d 'JSON report with all failures; - is standard output'
-complete -c l3 -n '_shtab_l3_using decode' -l format -xka "png tif tiff webp bmp pfm pgm ppm pam jxl jp2 npy nii nii.gz exr" -d 'output format: png, tif, tiff, webp, bmp, pfm, pgm, ppm, pam, jxl, jp2, npy, nii, nii.gz, exr; default: from the suffix of OUT, else the original JPEG file, nii.gz or tif for volumes, else png'
+complete -c l3 -n '_shtab_l3_using decode' -l format -xka "png tif tiff webp bmp pfm pgm ppm pam jxl jp2 npy nii nii.gz exr" -d 'output format: png, tif, tiff, webp, bmp, pfm, pgm, ppm, pam, jxl, jp2, npy, nii, nii.gz, exr; default: from the suffix of OUT, else the original JPEG file, png, nii.gz for volumes, or tif for what PNG cannot hold'
 complete -c l3 -n '_shtab_l3_using decode' -l channels -x -d 'channels to decode, in this order, from 0; default: all'
 complete -c l3 -n '_shtab_l3_using decode' -l max-pixels -x -d 'refuse larger images; default: 268435456'
 complete -c l3 -n '_shtab_l3_using; and test $_shtab_l3_npos -eq 0' -a info -d 'Show the properties of L3 files.'

@@ -38,8 +38,8 @@ from l3dali.images.transcoding import (
     encode_jpeg,
     encode_picture,
     jpeg_suffix,
+    suffix_beyond_png,
     suffix_pairs,
-    volume_suffix,
 )
 from l3dali.metadata import VOLUME
 from l3dali.signatures import FORMAT_OF_SUFFIX, format_of, suffix_of
@@ -257,7 +257,7 @@ def _turn_back(blob: Blob, options: Options, threads: int) -> tuple[bytes, Pictu
         return codec.restore_jpeg(blob.data, threads=threads), picture, jpeg_suffix(info)[1:], False
     own = options.to
     if options.restore_jpeg:
-        own = volume_suffix(info)[1:] or own
+        own = suffix_beyond_png(info)[1:] or own
     candidates = [own]
     if options.to == SOURCE_FORMAT:
         pairs = picture.metadata or {}
