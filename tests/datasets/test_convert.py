@@ -825,7 +825,7 @@ def test_jpeg_would_grow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert convert(source, tmp_path / "d", "--coding", "rans") == 2
     error = capsys.readouterr().err
     assert "The first 32 images" in error
-    assert "--grow" in error
+    assert "--coding jpeg makes JPEG files smaller, and --grow" in error
     assert files_below(tmp_path / "d") == set()
     assert convert(source, tmp_path / "d", "--coding", "rans", "--grow") == 0
     assert rows_of(tmp_path / "d")["a.tar"].images == 120

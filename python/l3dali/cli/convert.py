@@ -224,7 +224,8 @@ def _misfits(rows: list[Row], dest: str, options: Options) -> list[Failure]:
             try:
                 check_same_grid(image, labels)
             except (L3Error, OSError, ValueError) as error:
-                failures.append(Failure(row.source, reason_of(error)))
+                reason = f"{reason_of(error)}; both are stored: mend them, or leave them out"
+                failures.append(Failure(row.source, reason))
     return failures
 
 

@@ -202,12 +202,14 @@ def tell_growth(jobs: Sequence[Job], threads: int) -> str:
         return ""
     factor = total.result_bytes / total.source_bytes
     set_bytes = sum(job.bytes for job in jobs)
+    keeps_jpeg = "JPEG" not in lossy or jobs[0].options.coding in (None, "jpeg")
+    advice = "" if keeps_jpeg else "--coding jpeg makes JPEG files smaller, and "
     return (
         f"the sources are {max(lossy, key=lossy.count)} files, which are lossy; lossless copies "
         f"are larger. The first {total.images} images: from "
         f"{megabytes(total.source_bytes)} to {megabytes(total.result_bytes)}, ratio {factor:.2f}; "
         f"the whole set: from {megabytes(set_bytes)} to about "
-        f"{megabytes(round(set_bytes * factor))}. --grow converts them anyway"
+        f"{megabytes(round(set_bytes * factor))}. {advice}--grow converts them anyway"
     )
 
 
