@@ -224,7 +224,7 @@ def _misfits(rows: list[Row], dest: str, options: Options) -> list[Failure]:
             try:
                 check_same_grid(image, labels)
             except (L3Error, OSError, ValueError) as error:
-                reason = f"{reason_of(error)}; both are stored: mend them, or leave them out"
+                reason = f"{reason_of(error)}; both are stored: fix them, or leave them out"
                 failures.append(Failure(row.source, reason))
     return failures
 
