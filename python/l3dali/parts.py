@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     _Parsed = TypeVar("_Parsed")
 
-HEAD_BYTES = 2**16  # where header, chunks and index of most files end, volumes too
+HEAD_BYTES = 4096  # where header, chunks and index of most files end
 FIRST_BYTES = 2**15  # the first request for a part of a remote file: a round trip costs more
 _GAP_BYTES = 2**17  # a shorter gap between two ranges of a remote file is fetched with them
 _PATIENCE_S = 24.0  # until the last request for a range that fails ends, if all take as long
