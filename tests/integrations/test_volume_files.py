@@ -148,10 +148,11 @@ def test_volume_becomes_nifti(tmp_path: Path) -> None:
 
 
 def test_dicom_series(tmp_path: Path) -> None:
-    volume = write_series(tmp_path / "case", {"b": 5, "a": 7.5, "c": 2.5})
-    assert main(["encode", str(tmp_path / "case"), "--volumes", "--verify"]) == 0
-    info = l3dali.info(tmp_path / "case.l3")
-    np.testing.assert_array_equal(l3dali.decode_volume(tmp_path / "case.l3"), volume)
+    case, encoded = tmp_path / "case of 2.5 mm", tmp_path / "case of 2.5 mm.l3"
+    volume = write_series(case, {"b": 5, "a": 7.5, "c": 2.5})
+    assert main(["encode", str(case), "--volumes", "--verify"]) == 0
+    info = l3dali.info(encoded)
+    np.testing.assert_array_equal(l3dali.decode_volume(encoded), volume)
     assert info.volume is not None
     assert info.volume.pairs["spacing"] == [0.75, 0.5, 2.5]
     np.testing.assert_array_equal(

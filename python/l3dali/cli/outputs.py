@@ -76,14 +76,17 @@ def find_targets(
     if found.pipes:
         raise UsageError(f"{min(found.pipes)} has no name for a result: use -o FILE or -o -")
     return without_collisions(
-        (path, with_suffix(output / relative if output else path, suffix_for(path)))
+        (path, _target_of(path, output / relative if output else path, suffix_for(path)))
         for path, relative in found.files.items()
     )
 
 
-def with_suffix(path: Path, suffix: str) -> Path:
-    """The path with another suffix, also in place of .nii.gz; `0.jpg.l3` becomes `0.jpg`."""
-    own = suffix_of(path)
+def _target_of(source: Path, path: Path, suffix: str) -> Path:
+    """The path with another suffix, also in place of .nii.gz; `0.jpg.l3` becomes `0.jpg`.
+
+    A source that is a folder, with a DICOM series, has no suffix.
+    """
+    own = "" if source.is_dir() else suffix_of(path)
     stem = path.name[: len(path.name) - len(own)]
     return path.with_name(stem if own == ".l3" and stem.endswith(suffix) else stem + suffix)
 

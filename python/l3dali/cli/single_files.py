@@ -213,7 +213,7 @@ def _convert_pipe(
     """Converts a file of which source or result is a pipe, a device or standard output."""
     row = Row(str(path), "image", FAILED, options.identity, options.to)
     data = read_file(path, pipes)
-    blob = Blob(path.name, data, str(path))
+    blob = Blob("series.dcm" if path.is_dir() else path.name, data, str(path))
     convert = convert_alone if options.to == "l3" else convert_image
     outcome = convert(blob, options, threads)
     assert outcome is not None

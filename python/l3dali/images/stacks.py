@@ -159,6 +159,8 @@ def _read_series_header(data: bytes) -> Header:
         if not names:
             raise ImageError("a folder without files is not a DICOM series")
         first = dicom.dataset_of(archive.read(names[0]), True)
+    if "Rows" not in first:
+        raise ImageError(f"{names[0]} holds no image; take it out of the folder")
     channels = int(first.SamplesPerPixel)
     raw = len(names) * first.Rows * first.Columns * channels * (first.BitsAllocated // 8)
     return _header("dicom series", (len(names), first.Rows, first.Columns), channels, raw)
