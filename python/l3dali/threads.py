@@ -49,12 +49,6 @@ class Workers(Generic[Item, Result]):
             else:
                 yield found[0]
 
-    def finished(self) -> Iterator[Result]:
-        """The results that are ready; for a caller that ends early."""
-        while not self._found.empty():
-            if isinstance(found := self._found.get(), tuple):
-                yield found[0]
-
     def stop(self) -> None:
         """Begins no further item."""
         self.is_stopped = True

@@ -86,28 +86,6 @@ L3_HOST_DEVICE inline bool HasSmoothChroma(const JpegInfo& jpeg) {
   return jpeg.chroma_x_shift == 0 || JpegColumns(jpeg, 1) > 2;
 }
 
-// The sample of component 1 or 2 of pixel (x, y). `at(x, y)` is a sample of the component.
-template <typename At>
-L3_HOST_DEVICE inline uint32_t UpsampleJpeg(const JpegInfo& jpeg, uint32_t x, uint32_t y,
-                                            const At& at) {
-  const uint32_t near_x = x >> jpeg.chroma_x_shift;
-  const uint32_t near_y = y >> jpeg.chroma_y_shift;
-  if (!HasSmoothChroma(jpeg)) return at(near_x, near_y);
-  // The sample on the other side of the pixel; at the edges there is none.
-  const auto far_of = [](uint32_t place, uint32_t near, uint32_t size) {
-    if (place % 2 == 0) return near == 0 ? near : near - 1;
-    return near + 1 == size ? near : near + 1;
-  };
-  const uint32_t far_x = far_of(x, near_x, JpegColumns(jpeg, 1));
-  const uint32_t far_y = far_of(y, near_y, JpegRows(jpeg, 1));
-  if (jpeg.chroma_x_shift == 0) {
-    return jpeg.chroma_y_shift == 0 ? at(x, y) : UpsampleOneWay(at(x, near_y), at(x, far_y), y % 2);
-  }
-  if (jpeg.chroma_y_shift == 0) return UpsampleOneWay(at(near_x, y), at(far_x, y), x % 2);
-  return UpsampleBothWays(3 * at(near_x, near_y) + at(near_x, far_y),
-                          3 * at(far_x, near_y) + at(far_x, far_y), x % 2);
-}
-
 // Red, green and blue of a pixel in YCbCr.
 L3_HOST_DEVICE inline void ConvertYcbcr(int32_t y, int32_t cb, int32_t cr, uint8_t rgb[3]) {
   const auto clamp = [](int32_t v) { return static_cast<uint8_t>(v < 0 ? 0 : v > 255 ? 255 : v); };

@@ -104,8 +104,7 @@ struct JpegPixelSource {
   }
 };
 
-// The rows of chroma that a row of pixels needs: UpsampleJpeg() with what is the same for a row
-// known.
+// The rows of chroma that a row of pixels needs.
 struct ChromaRow {
   uint32_t near_y, far_y;
   bool has_far;  // which is mixed with the near one
