@@ -106,6 +106,14 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of modules that processes of the test find first, such as sitecustomize.py."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=os.pathsep)
+    (tmp_path / "site").mkdir()
+    return tmp_path / "site"
+
+
+@pytest.fixture
 def memory() -> Generator[Any]:
     """fsspec's file system in memory, empty."""
     fsspec = pytest.importorskip("fsspec")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import imagecodecs
 import numpy as np
+import PIL.Image
 from numpy.typing import NDArray
 
 from l3dali import codec
@@ -33,6 +35,41 @@ def image(seed: int = 0, channels: int = 3, height: int = 24, width: int = 30) -
 
 def png(seed: int = 0, channels: int = 3) -> bytes:
     return bytes(imagecodecs.png_encode(image(seed, channels)))
+
+
+def saved(picture: Image | PIL.Image.Image, format: str, **options: Any) -> bytes:
+    """The file that Pillow writes."""
+    file = io.BytesIO()
+    if not isinstance(picture, PIL.Image.Image):
+        picture = PIL.Image.fromarray(picture)
+    picture.save(file, format, **options)
+    return file.getvalue()
+
+
+def palette_picture() -> PIL.Image.Image:
+    """Three colours, of the numbers 0 to 2."""
+    picture = PIL.Image.fromarray(image(channels=1) % 3)
+    picture.putpalette([9, 8, 7, 60, 50, 40, 200, 100, 0])
+    return picture
+
+
+def noisy_jpeg(side: int = 64) -> bytes:
+    """A JPEG file, whose pixels take more bytes in L3."""
+    noise = np.random.default_rng(side).integers(0, 255, (side, side, 3), np.uint8)
+    return bytes(imagecodecs.jpeg8_encode(noise, level=60))
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> Path:
+    """Files by their names below a folder, which it makes."""
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def write_pngs(folder: Path, *names: str) -> Path:
+    """A folder of PNG files, each unlike the others: `png(0)` and so on."""
+    return write_files(folder, {name: png(i) for i, name in enumerate(names)})
 
 
 def samples(count: int, first: int = 0) -> Members:
@@ -79,6 +116,11 @@ def read_tar(path: Path) -> list[tuple[str, bytes, int, int, str]]:
             (m.name, f.read() if (f := tar.extractfile(m)) else b"", m.mode, int(m.mtime), m.uname)
             for m in tar
         ]
+
+
+def data_of(path: Path) -> Members:
+    """Name and data of the members of a tar file."""
+    return [(name, data) for name, data, *_ in read_tar(path)]
 
 
 def as_pixels(members: Members) -> list[tuple[str, Any]]:

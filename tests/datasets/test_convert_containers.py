@@ -14,6 +14,7 @@ import pytest
 from convert_tools import (
     as_pixels,
     convert,
+    data_of,
     files_below,
     image,
     pixels_of,
@@ -21,6 +22,8 @@ from convert_tools import (
     read_tar,
     rows_of,
     samples,
+    write_files,
+    write_pngs,
     write_tar,
 )
 
@@ -31,7 +34,7 @@ from l3dali.datasets.convert.images import Options
 from l3dali.datasets.convert.manifest import FAILED, Manifest, Row
 from l3dali.datasets.convert.storage import HashedReader, RemoteFolder, open_folder
 
-crc32c = pytest.importorskip("crc32c")
+pytest.importorskip("crc32c")
 
 
 def frame(record: bytes) -> bytes:
@@ -82,22 +85,18 @@ def test_records_and_back(tmp_path: Path, name: str, sequence: bool) -> None:
         caption = ("caption", b"P6 and so on")
         return [caption, ("image/encoded", image), ("image/format", b"png")]
 
-    source = tmp_path / "s" / name
-    source.parent.mkdir()
     records = [example(*features(i, png(i)), sequence=sequence) for i in range(4)]
     others = [b"\xff no message", png(9), b""]
-    source.write_bytes(b"".join(map(frame, records + others)))
-    (source.parent / "readme-00001-of-00002").write_bytes(b"no records")
-    assert convert(source.parent, tmp_path / "d") == 0
+    files = {name: b"".join(map(frame, records + others)), "readme-00001-of-00002": b"no records"}
+    assert convert(write_files(tmp_path / "s", files), tmp_path / "d") == 0
     assert convert(tmp_path / "d", tmp_path / "b", "--to", "png") == 0
     *there, raw, bare, empty = records_of(tmp_path / "d" / name)
     for i, record in enumerate(there):
         # Rebuilt with the L3 file in it, all else is byte for byte what it was.
-        start = record.index(b"\x8bL3") if b"\x8bL3" in record else -1
         results = find_images(record)
         assert len(results) == 1 + sequence
         assert all(np.array_equal(pixels_of(result), image(i)) for result in results)
-        assert record == example(*features(i, results[0]), sequence=sequence), start
+        assert record == example(*features(i, results[0]), sequence=sequence)
     assert (raw, empty) == (others[0], others[2])
     assert np.array_equal(pixels_of(bare), image(9))
     *back, _, bare, _ = records_of(tmp_path / "b" / name)
@@ -114,8 +113,7 @@ def test_records_without_their_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """They were copied, and counted as done."""
-    (tmp_path / "s").mkdir()
-    (tmp_path / "s" / "x-00000-of-00001").write_bytes(frame(example()))
+    write_files(tmp_path / "s", {"x-00000-of-00001": frame(example())})
     monkeypatch.setitem(sys.modules, "crc32c", None)
     assert convert(tmp_path / "s", tmp_path / "d", "-j1") == 2
     told = capsys.readouterr().err
@@ -187,8 +185,7 @@ def test_no_records(tmp_path: Path) -> None:
 
 def test_memory(tmp_path: Path, memory: Any, capsys: pytest.CaptureFixture[str]) -> None:
     source = write_tar(tmp_path / "s" / "a.tar", samples(3))
-    (tmp_path / "s" / "sub").mkdir()
-    (tmp_path / "s" / "sub" / "one.png").write_bytes(png())
+    write_pngs(tmp_path / "s", "sub/one.png")
     assert convert(tmp_path / "s", "memory://bucket/d") == 0
     assert set(memory.find("/bucket/d")) == {
         f"/bucket/d/{name}" for name in ("a.tar", "a.idx", "sub/one.l3", "l3-manifest.jsonl")
@@ -196,8 +193,7 @@ def test_memory(tmp_path: Path, memory: Any, capsys: pytest.CaptureFixture[str])
     assert convert(tmp_path / "s", "memory://bucket/d") == 0
     assert "nothing to do" in capsys.readouterr().out
     assert convert("memory://bucket/d", tmp_path / "b", "--to", "png") == 0
-    members = [row[:2] for row in read_tar(tmp_path / "b" / "a.tar")]
-    assert as_pixels(members) == as_pixels(samples(3))
+    assert as_pixels(data_of(tmp_path / "b" / "a.tar")) == as_pixels(samples(3))
     assert [row[2:] for row in read_tar(tmp_path / "b" / "a.tar")] == [
         row[2:] for row in read_tar(source)
     ]
@@ -311,9 +307,8 @@ def test_a_former_image_keeps_its_result(
 ) -> None:
     """Where the name does not say what it is, it was copied in the place of the result."""
     source, dest = tmp_path / "s", tmp_path / "d"
-    source.mkdir()
-    (source / "a.image").write_bytes(png())
-    (source / "train-00000-of-00001").write_bytes(frame(example(("image/encoded", png()))))
+    record = frame(example(("image/encoded", png())))
+    write_files(source, {"a.image": png(), "train-00000-of-00001": record})
     command = (source, dest, "--on-error", choice)
     assert convert(*command) == 0
     before = {name: (dest / name).read_bytes() for name in files_below(dest)}
@@ -353,8 +348,7 @@ def test_a_password_is_not_written(
     tmp_path: Path, memory: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Reports and rows named DEST as it was given."""
-    (tmp_path / "s").mkdir()
-    (tmp_path / "s" / "a.png").write_bytes(png())
+    write_pngs(tmp_path / "s", "a.png")
     dest = "memory://user:secret@host/d"
     assert convert(tmp_path / "s", dest) == 0
     memory.pipe("/user:secret@host/d/b.txt", b"a user's")

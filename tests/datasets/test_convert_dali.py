@@ -45,40 +45,6 @@ def test_webdataset(tmp_path: Path, stem: str, has_index: bool) -> None:
         assert labels[i] == b"%d" % i
 
 
-def test_photograph_and_mask_of_one_sample(tmp_path: Path) -> None:
-    jpegs = [bytes(imagecodecs.jpeg8_encode(image(i), level=90)) for i in range(COUNT)]
-    members = [
-        member
-        for i in range(COUNT)
-        for member in ((f"{i}.jpg", jpegs[i]), (f"{i}.png", png(i, channels=1)))
-    ]
-    source = write_tar(tmp_path / "s" / "a.tar", members)
-    assert convert(source, tmp_path / "d", "--labels", ".png") == 0
-    paths = {
-        "paths": [str(tmp_path / "d" / "a.tar")],
-        "index_paths": [str(tmp_path / "d" / "a.idx")],
-    }
-
-    def define() -> Any:
-        images, masks = fn.readers.webdataset(**paths, ext=["jpg.l3", "png.l3"])
-        return fn.l3.decode(images, device="cpu"), fn.l3.decode(masks, device="cpu")
-
-    for number, (photo, mask) in enumerate(
-        zip(*map(unpack, pipeline(define, "cpu", COUNT).run()), strict=True)
-    ):
-        assert np.array_equal(photo, imagecodecs.jpeg8_decode(jpegs[number]))
-        assert np.array_equal(mask[..., 0], image(number, channels=1))
-
-
-def test_names_with_blanks_have_no_index(tmp_path: Path) -> None:
-    source = write_tar(tmp_path / "a.tar", [("a " + name, data) for name, data in samples(COUNT)])
-    assert convert(source, tmp_path / "d") == 0
-    assert not (tmp_path / "d" / "a.idx").exists()
-    paths = [str(tmp_path / "d" / "a.tar")]
-    images, _ = decode_all(lambda: fn.readers.webdataset(paths=paths, ext=["l3", "cls"]))
-    assert np.array_equal(images[-1], image(COUNT - 1))
-
-
 def test_members_with_holes(tmp_path: Path) -> None:
     """GNU tar stores them without their zeros. The index leaves them out."""
     holes = tarfile.TarInfo("a.bin")
@@ -118,8 +84,10 @@ def test_the_index_is_that_of_wds2idx(tmp_path: Path, choice: str) -> None:
 
     members = samples(4)
     members[4] = (members[4][0], b"damaged")
+    jpeg = bytes(imagecodecs.jpeg8_encode(image(), level=90))
     members += [("a/.hidden", b"1"), ("b.c/d.e.f", b"2"), ("b.c/d.g", b"3")]
     members += [("c.cls", b"4"), ("c", png(7)), ("d/e", png(8)), ("d/e.cls", b"5")]  # no suffixes
+    members += [("g.jpg", jpeg), ("g.png", png(1, channels=1))]  # g.jpg.l3 and g.png.l3
     members += [("f.cls", b"6"), ("f", png(9)[:99])] if choice == "drop" else []
     assert (
         convert(write_tar(tmp_path / "a.tar", members), tmp_path / "d", "--on-error", choice) == 2
@@ -207,14 +175,3 @@ def test_tfrecord(tmp_path: Path) -> None:
     for i in range(COUNT):
         assert np.array_equal(images[i], image(i))
         assert labels[i] == i.to_bytes(8, "little")
-
-
-def test_files(tmp_path: Path) -> None:
-    for i in range(COUNT):
-        (tmp_path / "s" / f"class{i % 2}").mkdir(parents=True, exist_ok=True)
-        (tmp_path / "s" / f"class{i % 2}" / f"{i}.png").write_bytes(png(i))
-    assert convert(tmp_path / "s", tmp_path / "d") == 0
-    root = str(tmp_path / "d")
-    images, _ = decode_all(lambda: fn.readers.file(file_root=root, file_filters=["*.l3"]))
-    expected = [image(i) for i in (0, 2, 4, 1, 3, 5)]
-    assert all(np.array_equal(got, want) for got, want in zip(images, expected, strict=True))

@@ -18,7 +18,20 @@ import numpy as np
 import PIL.Image
 import pytest
 from children import child_environment
-from convert_tools import convert, files_below, image, png, read_tar, rows_of, samples, write_tar
+from convert_tools import (
+    convert,
+    data_of,
+    files_below,
+    image,
+    noisy_jpeg,
+    png,
+    rows_of,
+    samples,
+    saved,
+    write_files,
+    write_pngs,
+    write_tar,
+)
 
 from l3dali import codec
 from l3dali.cli import main
@@ -38,9 +51,7 @@ SOUND = {"sound", "slow"}
 
 
 def bmp(kind: str, seed: int) -> bytes:
-    file = io.BytesIO()
-    PIL.Image.fromarray(image(seed)).save(file, "BMP")
-    return file.getvalue()[:-1] + bytes([hostile_readers.KINDS.index(kind)])
+    return saved(image(seed), "BMP")[:-1] + bytes([hostile_readers.KINDS.index(kind)])
 
 
 @pytest.fixture
@@ -60,14 +71,13 @@ def test_a_reader_costs_its_image(tmp_path: Path, capsys: pytest.CaptureFixture[
     """The second try has a process for each image, with time by the header."""
     members = [*MEMBERS[::2], *samples(3)]
     write_tar(tmp_path / "s" / "a.tar", members)
-    for name, data in MEMBERS[1::2]:
-        (tmp_path / "s" / name).write_bytes(data)
+    write_files(tmp_path / "s", dict(MEMBERS[1::2]))
     assert convert(tmp_path / "s", tmp_path / "d", "-j", 2, *LITTLE) == 2
     told = capsys.readouterr().err
     assert f"l3: {len(REASONS)} failed" in told
     for kind, reason in REASONS.items():
         assert re.search(f"-{kind}.bmp: {reason}\n", told), kind
-    found = {name: data for name, data, *_ in read_tar(tmp_path / "d" / "a.tar")}
+    found = dict(data_of(tmp_path / "d" / "a.tar"))
     stems = [name.rpartition(".")[0] for name, _ in members]
     assert [name.rpartition(".")[0] for name in found] == stems
     found |= {path.name: path.read_bytes() for path in (tmp_path / "d").iterdir()}
@@ -84,8 +94,7 @@ def test_a_reader_costs_its_image(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.usefixtures("hostile")
 def test_encode_survives_a_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for kind in ("crashes", "sound"):
-        (tmp_path / f"{kind}.bmp").write_bytes(bmp(kind, 1))
+    write_files(tmp_path, {f"{kind}.bmp": bmp(kind, 1) for kind in ("crashes", "sound")})
     assert main(["encode", *map(str, sorted(tmp_path.iterdir()))]) == 2
     assert "crashes.bmp: the reader crashed (SIGSEGV)\n" in capsys.readouterr().err
     assert (tmp_path / "sound.l3").exists()
@@ -94,11 +103,8 @@ def test_encode_survives_a_reader(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.usefixtures("hostile")
 @pytest.mark.parametrize("choice", ["fail", "drop"])
 def test_failures_are_failures(tmp_path: Path, choice: str) -> None:
-    (tmp_path / "s").mkdir()
-    for name, data in (MEMBERS[0], MEMBERS[2]):
-        (tmp_path / "s" / name).write_bytes(data)
-    arguments = tmp_path / "s", tmp_path / "d", "-j", 1, *LITTLE, "--on-error", choice
-    assert convert(*arguments) == 2
+    source = write_files(tmp_path / "s", dict(MEMBERS[:3:2]))
+    assert convert(source, tmp_path / "d", "-j", 1, *LITTLE, "--on-error", choice) == 2
     assert files_below(tmp_path / "d") == {"0-sound.l3"}
 
 
@@ -128,11 +134,8 @@ def test_a_killed_worker_costs_its_file(
 ) -> None:
     monkeypatch.setattr(engine, "_work", hostile_readers.work_or_end)
     monkeypatch.setattr(pool, "_convert", hostile_readers.convert_or_end)
-    (tmp_path / "s").mkdir()
-    for name, side in (("deadly", 99), ("a", 64), ("b", 65)):
-        noise = np.random.default_rng(side).integers(0, 255, (side, side, 3)).astype(np.uint8)
-        data = bytes(imagecodecs.jpeg_encode(noise, level=60))
-        (tmp_path / "s" / f"{name}.jpg").write_bytes(data)
+    sides = {"deadly.jpg": 99, "a.jpg": 64, "b.jpg": 65}
+    write_files(tmp_path / "s", {name: noisy_jpeg(side) for name, side in sides.items()})
     run = [tmp_path / "s", tmp_path / "d", jobs, "--coding", "rans"]
     assert convert(*run) == 2
     assert "The first 2 images" in capsys.readouterr().err
@@ -153,9 +156,7 @@ if main(["convert", "s", "d"]) != 0:
 
 @pytest.mark.parametrize("arguments", [["script.py"], ["-"]])
 def test_a_script_is_not_run_in_children(tmp_path: Path, arguments: list[str]) -> None:
-    (tmp_path / "s").mkdir()
-    for number in range(3):
-        (tmp_path / "s" / f"{number}.png").write_bytes(png(number))
+    write_pngs(tmp_path / "s", "0.png", "1.png", "2.png")
     (tmp_path / "script.py").write_text(SCRIPT)
     with (tmp_path / "script.py").open() as script:
         subprocess.run([sys.executable, *arguments], stdin=script, cwd=tmp_path, check=True)
@@ -164,9 +165,7 @@ def test_a_script_is_not_run_in_children(tmp_path: Path, arguments: list[str]) -
 
 def test_a_daemonic_process(tmp_path: Path) -> None:
     """multiprocessing lets those have no children."""
-    (tmp_path / "s").mkdir()
-    for number in range(3):
-        (tmp_path / "s" / f"{number}.png").write_bytes(png(number))
+    write_pngs(tmp_path / "s", "0.png", "1.png", "2.png")
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(convert, (tmp_path / "s", tmp_path / "d")) == 0
     assert files_below(tmp_path / "d") == {"0.l3", "1.l3", "2.l3"}
@@ -188,9 +187,7 @@ def test_a_reader_costs_its_sample(
     """In `l3 profile`, whose process the crash ended."""
     pytest.importorskip("nvidia.dali")
     monkeypatch.setattr(pool, "_read", hostile_readers.read_or_end)
-    (tmp_path / "s").mkdir()
-    for kind in ("sound", "crashes"):
-        (tmp_path / "s" / f"{kind}.bmp").write_bytes(bmp(kind, 0))
+    write_files(tmp_path / "s", {f"{kind}.bmp": bmp(kind, 0) for kind in ("sound", "crashes")})
     profile = tmp_path / "p.json"
     assert main(["profile", str(tmp_path / "s"), "-o", str(profile), "--seconds", "1"]) == 0
     assert "crashes.bmp: the reader crashed (SIGSEGV)" in profile.read_text()
@@ -212,9 +209,7 @@ if __name__ == "__main__":
 
 
 def test_signals_of_the_caller_are_not_those_of_children(tmp_path: Path) -> None:
-    (tmp_path / "s").mkdir()
-    for kind in ("spins", "waits"):
-        (tmp_path / "s" / f"{kind}.bmp").write_bytes(bmp(kind, 0))
+    write_files(tmp_path / "s", {f"{kind}.bmp": bmp(kind, 0) for kind in ("spins", "waits")})
     (tmp_path / "run.py").write_text(SIGNALS)
     command = [sys.executable, "run.py", "convert", "s", "d", "-j2"]
     environment = child_environment(SHORT_WAITS="1")
@@ -236,9 +231,9 @@ def convert(seed):
     return convert_alone(Blob("a.png", png(seed), "a.png"), Options(), 1, lambda: None)
 
 if __name__ == "__main__":
-    expected = [convert(seed) for seed in range(40)]
+    expected = [convert(seed) for seed in range(20)]
     with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
-        assert list(pool.map(convert, range(40))) == expected
+        assert list(pool.map(convert, range(20))) == expected
     with workers._server_lock:  # as while another thread starts a child
         fork = os.fork()
         if fork == 0:
@@ -268,9 +263,7 @@ def test_alone_is_the_same_for_every_format() -> None:
         "damaged.tif": b"II*\0 and no more",
     }
     for suffix, format in (("tif", "TIFF"), ("bmp", "BMP"), ("ppm", "PPM")):
-        file = io.BytesIO()
-        PIL.Image.fromarray(pixels).save(file, format)
-        files[f"a.{suffix}"] = file.getvalue()
+        files[f"a.{suffix}"] = saved(pixels, format)
     for name, data in files.items():
         pool._idle.clear()
         blob = Blob(name, bytes(data), name)
@@ -292,16 +285,12 @@ if b"serve_forks" in pathlib.Path("/proc/self/cmdline").read_bytes():
 
 
 @pytest.mark.parametrize(("times", "code"), [(1, 0), (100, 2)])
-def test_the_fork_server_is_killed(tmp_path: Path, times: int, code: int) -> None:
+def test_the_fork_server_is_killed(tmp_path: Path, site: Path, times: int, code: int) -> None:
     write_tar(tmp_path / "s" / "a.tar", samples(1))
     (tmp_path / "left").write_text(str(times))
-    (tmp_path / "sitecustomize.py").write_text(KILLED)
-    paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    (site / "sitecustomize.py").write_text(KILLED)
     command = [sys.executable, "-m", "l3dali", "convert", "s", "d"]
-    run = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert run.returncode == code
     assert (tmp_path / "d" / "a.tar").exists() == (code == 0)
     told = "l3: a worker process could not be started\n" if code else ""
@@ -310,13 +299,15 @@ def test_the_fork_server_is_killed(tmp_path: Path, times: int, code: int) -> Non
 
 # Ctrl-C.
 
+HELD = "import held_image; held_image.run()"
 
-def interrupted(command: list[str], folder: Path, environment: dict[str, str]) -> tuple[int, str]:
+
+def interrupted(program: str, arguments: str, folder: Path, **variables: str) -> tuple[int, str]:
     """Ctrl-C once the file `begun` is in the folder: the exit code, and what was said."""
     run = subprocess.Popen(
-        command,
+        [sys.executable, "-c", program, *arguments.split()],
         cwd=folder,
-        env=environment,
+        env=child_environment(**variables),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         start_new_session=True,
@@ -339,9 +330,7 @@ def test_an_interrupt_does_not_wait(tmp_path: Path, held: str, jobs: int) -> Non
     data = bytes(imagecodecs.png_encode(noise, level=1))
     for number in range(jobs):
         write_tar(tmp_path / "s" / f"{number}.tar", [("a.png", data)])
-    command = [sys.executable, "-c", "import held_image; held_image.run()", "convert", "s", "d"]
-    command += ["-j2", "--effort", "9"]
-    code, told = interrupted(command, tmp_path, child_environment(HELD=held))
+    code, told = interrupted(HELD, "convert s d -j2 --effort 9", tmp_path, HELD=held)
     done = f"0 of {jobs} shards and files are done; run again to continue"
     assert (code, told) == (130, f"l3: interrupted; {done}\n")
     assert not (tmp_path / "ended").exists()
@@ -349,10 +338,8 @@ def test_an_interrupt_does_not_wait(tmp_path: Path, held: str, jobs: int) -> Non
 
 
 def test_an_interrupt_of_encode(tmp_path: Path) -> None:
-    for name in ("a.png", "b.png"):
-        (tmp_path / name).write_bytes(png())
-    command = [sys.executable, "-c", "import held_image; held_image.run()", "encode"]
-    code, told = interrupted([*command, "a.png", "b.png"], tmp_path, child_environment(HELD="read"))
+    write_pngs(tmp_path, "a.png", "b.png")
+    code, told = interrupted(HELD, "encode a.png b.png", tmp_path, HELD="read")
     advice = "--skip-existing continues from there"
     assert (code, told) == (130, f"l3: interrupted; 0 of 2 files are done; {advice}\n")
     assert not list(tmp_path.glob("*.l3"))
@@ -360,7 +347,7 @@ def test_an_interrupt_of_encode(tmp_path: Path) -> None:
 
 # A bucket that answers until the run is interrupted.
 STUCK = """
-import pathlib, signal, time
+import pathlib, time
 import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
 from l3dali.cli import loop, run
@@ -380,7 +367,6 @@ class Stuck(MemoryFileSystem):
         super().pipe_file(path, value, **options)
 
 fsspec.register_implementation("memory", Stuck, clobber=True)
-signal.signal(signal.SIGINT, signal.default_int_handler)
 run()
 """
 
@@ -410,22 +396,11 @@ if b"serve_forks" in pathlib.Path("/proc/self/cmdline").read_bytes():
 """
 
 
-def interrupted_with(module: str, text: str, arguments: str, folder: Path) -> tuple[int, str]:
-    """As `interrupted`, of `l3` where this module comes first."""
-    (folder / "site").mkdir()
-    (folder / "site" / f"{module}.py").write_text(text)
-    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    paths = [str(folder / "site"), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    command = [sys.executable, "-c", f"{code}; import l3dali.__main__", *arguments.split()]
-    return interrupted(command, folder, environment)
-
-
-def test_an_interrupt_while_children_start(tmp_path: Path) -> None:
+def test_an_interrupt_while_children_start(tmp_path: Path, site: Path) -> None:
     for number in range(2):
-        data = bytes(imagecodecs.png_encode(image(number)))
-        write_tar(tmp_path / "s" / f"{number}.tar", [("a.png", data)])
-    ended, told = interrupted_with("sitecustomize", SLOW, "convert s d -j2 --grow", tmp_path)
+        write_tar(tmp_path / "s" / f"{number}.tar", [("a.png", png(number))])
+    (site / "sitecustomize.py").write_text(SLOW)
+    ended, told = interrupted("import l3dali.__main__", "convert s d -j2 --grow", tmp_path)
     assert ended == 130
     assert told.startswith("l3: interrupted; ")
     assert told.count("\n") == 1
@@ -448,12 +423,12 @@ finally:
     [("convert s d", "parquet"), ("verify s", "arrow"), ("profile s -o p.json", "parquet")],
 )
 def test_an_interrupt_does_not_wait_for_pyarrow(
-    tmp_path: Path, arguments: str, suffix: str
+    tmp_path: Path, site: Path, arguments: str, suffix: str
 ) -> None:
     """Before the jobs begin, and where there are none."""
-    (tmp_path / "s").mkdir()
-    (tmp_path / "s" / f"a.{suffix}").write_bytes(b"damaged")
-    code, told = interrupted_with("pyarrow", PYARROW, arguments, tmp_path)
+    write_files(tmp_path / "s", {f"a.{suffix}": b"damaged"})
+    (site / "pyarrow.py").write_text(PYARROW)
+    code, told = interrupted("import l3dali.__main__", arguments, tmp_path)
     assert code == 130
     assert "l3: interrupted" in told
     assert "Traceback" not in told

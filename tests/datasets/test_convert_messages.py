@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -14,27 +13,21 @@ from convert_tools import (
     convert,
     files_below,
     image,
+    noisy_jpeg,
     png,
     rows_of,
     samples,
+    saved,
+    write_files,
+    write_pngs,
     write_tar,
 )
+from PIL import Image
 
 import l3dali
 from l3dali.cli import main
 from l3dali.datasets.convert.storage import LOCK_NAME, MANIFEST_NAME, LocalFolder
 from l3dali.images.reading import read_picture
-
-
-def jpeg() -> bytes:
-    noisy = np.random.default_rng(0).integers(0, 255, (64, 64, 3)).astype(np.uint8)
-    return bytes(imagecodecs.jpeg8_encode(noisy, level=60))
-
-
-def write_pngs(folder: Path, *names: str) -> None:
-    folder.mkdir()
-    for name in names:
-        (folder / name).write_bytes(png())
 
 
 def large_png() -> bytes:
@@ -45,9 +38,7 @@ def large_png() -> bytes:
 
 @pytest.mark.parametrize("to", ["l3", "png"])
 def test_nothing_found(tmp_path: Path, to: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "s").mkdir()
-    (tmp_path / "s" / "a.gif").write_bytes(b"GIF89a")
-    (tmp_path / "s" / "b.7z").write_bytes(b"7z")
+    write_files(tmp_path / "s", {"a.gif": b"GIF89a", "b.7z": b"7z"})
     code = convert(tmp_path / "s", tmp_path / "d", "--to", to)
     told = capsys.readouterr().err
     if to == "l3":
@@ -129,9 +120,7 @@ def test_refused_before_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "s").mkdir()
-    (tmp_path / "s" / "a.png").write_bytes(png())
-    (tmp_path / "file").write_bytes(b"kept")
+    write_files(tmp_path, {"s/a.png": png(), "file": b"kept"})
     assert convert(*arguments) == 2
     assert told in capsys.readouterr().err
     assert files_below(tmp_path) == {"s/a.png", "file"}
@@ -144,8 +133,7 @@ def test_done_and_failed_apart(
     source = tmp_path / "s"
     write_tar(source / "a.tar", samples(1))
     files = {"b.png": png(), "bad0.png": png()[:200], "bad1.png": b"none", "anim.gif": b"GIF89a"}
-    for name, data in files.items():
-        (source / name).write_bytes(data)
+    write_files(source, files)
     became = "copied to DEST unconverted" if on_error == "keep" else "left out"
     for new in (3, 0):
         summary = tmp_path / f"{new}.json"
@@ -168,15 +156,13 @@ def test_kinds_of_labels(tmp_path: Path, shard: bool, capsys: pytest.CaptureFixt
         *[(f"{i}_instanceIds.png", bytes(imagecodecs.png_encode(deep))) for i in range(3)],
         *[(f"{i}_labelIds.png", png(channels=1)) for i in range(2)],
         ("0_color.png", png(channels=4)),
-        ("0_voc.png", mask("palette")[1]),
+        ("0_voc.png", mask("palette")),
         ("0_leftImg8bit.png", png()),
     ]
     if shard:
         write_tar(tmp_path / "s" / "a.tar", members)
     else:
-        (tmp_path / "s").mkdir()
-        for name, data in members:
-            (tmp_path / "s" / name).write_bytes(data)
+        write_files(tmp_path / "s", dict(members))
     names = ("_instanceIds.png", "_labelIds.png", "_color.png", "_voc.png")
     given = [word for name in names for word in ("--labels", name)]
     for _ in range(2):  # converted, and done before
@@ -194,13 +180,11 @@ def test_labels_that_name_no_image(
     tmp_path: Path, shard: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = tmp_path / "s"
-    members = [("a.png", png()), ("a.seg.png", mask("palette")[1])]
+    members = [("a.png", png()), ("a.seg.png", mask("palette"))]
     if shard:
         write_tar(source / "a.tar", members)
     else:
-        source.mkdir()
-        for name, data in members:
-            (source / name).write_bytes(data)
+        write_files(source, dict(members))
     given = ("--labels", "_msk.png", "--labels", "a.png")
     for _ in range(2):  # converted, and done before
         assert convert(source, tmp_path / "d", *given) == 2
@@ -242,10 +226,7 @@ def test_options_that_differ_are_named(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_dry_run_says_that_the_run_would_stop(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "s").mkdir()
-    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3)).astype(np.uint8)
-    (tmp_path / "s" / "a.jpg").write_bytes(imagecodecs.jpeg_encode(noise, level=60))
-    run = [tmp_path / "s", tmp_path / "d", "--dry-run"]
+    run = [write_files(tmp_path / "s", {"a.jpg": noisy_jpeg()}), tmp_path / "d", "--dry-run"]
     assert convert(*run, "--coding", "rans") == 2
     assert "l3: the run would stop: the sources are JPEG files" in capsys.readouterr().err
     assert convert(*run, "--coding", "rans", "--grow") == 0
@@ -253,8 +234,7 @@ def test_a_dry_run_says_that_the_run_would_stop(
 
 
 def test_image_options_both_ways(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_pngs(tmp_path / "s", "a.png")
-    (tmp_path / "s" / "b.png").write_bytes(mask("palette")[1])
+    write_files(tmp_path / "s", {"a.png": png(), "b.png": mask("palette")})
     assert convert(tmp_path / "s", tmp_path / "d", "--palette", "index", "--max-side", 20) == 0
     assert l3dali.info(tmp_path / "d" / "b.l3").labels
     shape = l3dali.imread(tmp_path / "d" / "a.l3").shape
@@ -283,8 +263,7 @@ def test_several_folders_keep_their_names(
 ) -> None:
     for i, name in enumerate(("train", "val")):
         write_tar(tmp_path / name / "a.tar", samples(2, 2 * i))
-        (tmp_path / name / "sub").mkdir()
-        (tmp_path / name / "sub" / "0.png").write_bytes(png(i))
+        write_files(tmp_path / name, {"sub/0.png": png(i)})
     monkeypatch.chdir(tmp_path)
     wanted = {f"{name}/{file}" for name in ("train", "val") for file in ("a.tar", "a.idx")}
     wanted |= {"train/sub/0.l3", "val/sub/0.l3"}
@@ -307,29 +286,24 @@ def test_several_folders_keep_their_names(
 # `l3 encode --max-side`.
 
 
-def mask(kind: str) -> tuple[str, bytes]:
-    from PIL import Image
-
+def mask(kind: str) -> bytes:
+    """A PNG file of twelve classes, each in a square of 20 x 20 pixels."""
     numbers = np.kron(np.arange(12, dtype=np.uint8).reshape(3, 4), np.ones((20, 20), np.uint8))
     picture = Image.fromarray(numbers)
     if kind == "palette":
         picture.putpalette([i * 20 for i in range(12) for _ in range(3)])
-    file = io.BytesIO()
-    picture.save(file, "PNG")
-    return f"{kind}.png", file.getvalue()
+    return saved(picture, "PNG")
 
 
 @pytest.mark.parametrize("kind", ["gray", "palette"])
 def test_label_maps_are_not_made_smaller_by_chance(
     tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name, data = mask(kind)
-    source, result = tmp_path / "s" / name, tmp_path / "d" / f"{kind}.l3"
-    source.parent.mkdir()
-    source.write_bytes(data)
-    (tmp_path / "s" / "photo.png").write_bytes(large_png())
-    files = [str(source), str(tmp_path / "s" / "photo.png")]
-    command = ["encode", *files, "-o", str(tmp_path / "d"), "--max-side", "40"]
+    files = {f"{kind}.png": mask(kind), "photo.png": large_png()}
+    write_files(tmp_path / "s", files)
+    source, result = tmp_path / "s" / f"{kind}.png", tmp_path / "d" / f"{kind}.l3"
+    names = [str(tmp_path / "s" / name) for name in files]
+    command = ["encode", *names, "-o", str(tmp_path / "d"), "--max-side", "40"]
     assert main([*command, "--json-summary", str(tmp_path / "told.json")]) == 2
     (failure,) = json.loads((tmp_path / "told.json").read_text())["failures"]
     assert failure["path"] == str(source)
@@ -377,9 +351,7 @@ def test_no_space_for_the_manifest(
     ["a.tar.gz", "a.TXZ", "a.tfrecord-00000-of-00001.gz", "a.parquet.zst", "a.zip.gz"],
 )
 def test_compressed_shards(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "s").mkdir()
-    (tmp_path / "s" / name).write_bytes(b"\x1f\x8b")
-    (tmp_path / "s" / "a.png").write_bytes(png())
+    write_files(tmp_path / "s", {name: b"\x1f\x8b", "a.png": png()})
     assert convert(tmp_path / "s", tmp_path / "d") == 2
     assert f"{name}: a compressed shard, which readers cannot index" in capsys.readouterr().err
     assert files_below(tmp_path / "d") == {"a.l3"}

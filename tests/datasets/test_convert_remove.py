@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from convert_tools import convert, files_below, png, rows_of, samples, write_tar
+from convert_tools import convert, files_below, png, rows_of, samples, write_pngs, write_tar
 
 from l3dali.cli import convert as command
 from l3dali.cli import main
@@ -17,11 +17,8 @@ from l3dali.datasets.convert.storage import LocalFolder
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "s").mkdir()
-    for i in range(4):
-        (tmp_path / "s" / f"{i}.png").write_bytes(png(i))
     write_tar(tmp_path / "s" / "a.tar", samples(3))
-    return tmp_path / "s"
+    return write_pngs(tmp_path / "s", "0.png", "1.png", "2.png", "3.png")
 
 
 def test_results_of_sources_that_are_gone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,10 +48,7 @@ def test_results_of_sources_that_are_gone(folder: Path, capsys: pytest.CaptureFi
 
 def test_a_folder_that_became_a_file(tmp_path: Path) -> None:
     source, dest = tmp_path / "s", tmp_path / "d"
-    (source / "class" / "inner").mkdir(parents=True)
-    (source / "other").mkdir()
-    for name in ("class/inner/0.png", "other/1.png", "other/2.png"):
-        (source / name).write_bytes(png(0))
+    write_pngs(source, "class/inner/0.png", "other/1.png", "other/2.png")
     assert convert(source, dest) == 0
     shutil.rmtree(source / "class")
     (source / "class").write_text("a file")
@@ -207,9 +201,7 @@ def test_what_is_behind_a_link_is_not_gone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Folders there are not listed."""
-    for folder in ("s/a", "s/ab", "t"):
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "0.png").write_bytes(png())
+    write_pngs(tmp_path, "s/a/0.png", "s/ab/0.png", "t/0.png")
     names = ["s"], ["s", "t"]
     for number, sources in enumerate(names):
         assert convert(*(tmp_path / name for name in sources), tmp_path / f"d{number}") == 0

@@ -10,16 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from convert_tools import convert, files_below, image, pixels_of, png, rows_of
+from convert_tools import (
+    Members,
+    convert,
+    files_below,
+    image,
+    pixels_of,
+    png,
+    rows_of,
+    write_files,
+)
 
 import l3dali
 from l3dali.cli import main
 from l3dali.datasets.convert.storage import MANIFEST_NAME
 from l3dali.images.reading import read_picture
-
-imagecodecs = pytest.importorskip("imagecodecs")
-
-Members = list[tuple[str, bytes]]
 
 
 def members(count: int = 4) -> Members:
@@ -85,8 +90,7 @@ def test_what_macos_adds_is_no_image(tmp_path: Path) -> None:
     """A file beside each file, in archives of the Finder and on disks of other systems."""
     double = b"\0\5\x16\7\0\2\0\0Mac OS X        "
     write_zip(tmp_path / "s" / "a.zip", [("a.png", png()), ("__MACOSX/._a.png", double)])
-    (tmp_path / "s" / "b.png").write_bytes(png())
-    (tmp_path / "s" / "._b.png").write_bytes(double)
+    write_files(tmp_path / "s", {"b.png": png(), "._b.png": double})
     assert convert(tmp_path / "s", tmp_path / "d") == 0
     with zipfile.ZipFile(tmp_path / "d" / "a.zip") as archive:
         assert archive.namelist() == ["a.l3", "__MACOSX/._a.png"]
@@ -123,8 +127,7 @@ def test_a_damaged_image(tmp_path: Path, choice: str, capsys: pytest.CaptureFixt
 
 def refused(tmp_path: Path, data: bytes, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
     """One line names it, nothing is left, and other archives are converted."""
-    (tmp_path / "s").mkdir(exist_ok=True)
-    (tmp_path / "s" / "a.zip").write_bytes(data)
+    write_files(tmp_path / "s", {"a.zip": data})
     write_zip(tmp_path / "s" / "b.zip", members(1))
     assert convert(tmp_path / "s", tmp_path / "d") == 2
     told = capsys.readouterr().err
@@ -207,10 +210,9 @@ def test_a_link_to_an_image_without_a_suffix(
 def test_names_that_collide(
     tmp_path: Path, names: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "s" / "a.zip"
-    path.parent.mkdir()
-    path.write_bytes(archive_of([(name, png(i)) for i, name in enumerate(names)]))
-    assert convert(path, tmp_path / "d") == 2
+    archive = archive_of([(name, png(i)) for i, name in enumerate(names)])
+    source = write_files(tmp_path / "s", {"a.zip": archive})
+    assert convert(source, tmp_path / "d") == 2
     assert f"l3: 1 failed\na.zip: {reason}" in capsys.readouterr().err
     assert files_below(tmp_path / "d") == set()
 
