@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pytest
-from numpy.typing import NDArray
+import convert_tools
+import imagecodecs
+from convert_tools import Image
 
-imagecodecs = pytest.importorskip("imagecodecs")
-PIL_Image = pytest.importorskip("PIL.Image")
-
-Image = NDArray[Any]
 L3 = [sys.executable, "-m", "l3dali"]
-# The same where Ctrl-C counts, though who runs the tests may ignore it.
-WITH_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-L3_WITH_CTRL_C = [sys.executable, "-c", f"{WITH_CTRL_C}; import l3dali.__main__"]
 
 
 def image(seed: int = 0, channels: int = 3) -> Image:
-    """A small smooth image, unlike those of other seeds."""
-    shape = (40, 50) if channels == 1 else (40, 50, channels)
-    steps = np.random.default_rng(seed).integers(0, 4, shape)
-    return np.cumsum(steps, axis=1, dtype=np.uint8)
+    """A small smooth image, unlike those of other seeds: 40 x 50 pixels."""
+    return convert_tools.image(seed, channels, 40, 50)
 
 
 def write_png(path: Path, pixels: Image | None = None) -> Path:
@@ -48,16 +38,3 @@ def write_tree(root: Path) -> Path:
 def images_in(folder: Path) -> list[str]:
     """The names of the images in a folder tree."""
     return sorted(str(path) for path in folder.rglob("*") if path.suffix.lower() == ".png")
-
-
-def write_copies(folder: Path, count: int, source: Path) -> Path:
-    """A folder of so many links to one file."""
-    folder.mkdir()
-    for i in range(count):
-        (folder / f"{i:03}{source.suffix}").hardlink_to(source)
-    return folder
-
-
-def files_below(folder: Path) -> set[str]:
-    """All files of a folder tree, temporary ones too."""
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from cli_tools import images_in
-from numpy.typing import NDArray
+from convert_tools import write_files
 
 import l3dali
 from l3dali.cli import main
@@ -16,31 +15,19 @@ from l3dali.images.formats import write_picture
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
 
-PIL_Image = pytest.importorskip("PIL.Image")
-imagecodecs = pytest.importorskip("imagecodecs")
-
-Image = NDArray[Any]
-
-
-def image(height: int = 40, width: int = 50) -> Image:
-    return np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
+NOISE = np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)
 
 
 @pytest.fixture
 def masks(tmp_path: Path) -> Path:
     """A folder of three palette images, a gray mask and a photograph."""
-    folder = tmp_path / "masks"
-    folder.mkdir()
+    pictures = {"gray.png": Picture(NOISE[:, :, 0] // 100), "photo.png": Picture(NOISE)}
+    palette = b"".join(bytes([i, i + 1, i + 2, 255]) for i in range(9))
     for seed in range(3):
         numbers = np.random.default_rng(seed).integers(0, 9, (40, 5), np.uint8).repeat(10, 1)
-        palette = bytes(range(36))
-        entries = np.frombuffer(palette, np.uint8).reshape(-1, 4).copy()
-        entries[:, 3] = 255
-        data = write_picture(Picture(numbers, palette=entries.tobytes()), ".png")
-        (folder / f"palette{seed}.png").write_bytes(data)
-    (folder / "gray.png").write_bytes(write_picture(Picture(image()[:, :, 0] // 100), ".png"))
-    (folder / "photo.png").write_bytes(write_picture(Picture(image()), ".png"))
-    return folder
+        pictures[f"palette{seed}.png"] = Picture(numbers, palette=palette)
+    files = {name: write_picture(picture, ".png") for name, picture in pictures.items()}
+    return write_files(tmp_path / "masks", files)
 
 
 # Palettes and labels.
@@ -62,17 +49,8 @@ def test_palette_images_that_become_colours_are_counted(
 
 def test_max_side_and_its_verification(masks: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = masks.parent / "l3"
-    arguments = [
-        "encode",
-        *images_in(masks),
-        "-o",
-        str(out),
-        "--labels",
-        "--max-side",
-        "25",
-        "--verify",
-    ]
-    assert main(arguments) == 0
+    options = ["-o", str(out), "--labels", "--max-side", "25", "--verify"]
+    assert main(["encode", *images_in(masks), *options]) == 0
     assert l3dali.imread(out / "photo.l3").shape == (20, 25, 3)
     numbers = read_picture((masks / "palette1.png").read_bytes(), palette="index").pixels
     assert np.array_equal(l3dali.imread(out / "palette1.l3"), numbers[1::2, 1::2])

@@ -11,29 +11,22 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import PIL.Image
 import pytest
-from cli_tools import (
-    L3,
-    L3_WITH_CTRL_C,
-    PIL_Image,
-    image,
-    images_in,
-    write_copies,
-    write_png,
-)
+from cli_tools import L3, image, images_in, write_png
+from convert_tools import png, write_files
 
 import l3dali
 from l3dali import console
 from l3dali.cli import main
 
-ROOT = Path(__file__).parents[2]
 NOISE = np.random.default_rng(0).integers(0, 256, (64, 64, 3)).astype(np.uint8)
 
 
 @pytest.fixture
 def copies(tmp_path: Path) -> Path:
     """A folder of 30 small images."""
-    return write_copies(tmp_path / "copies", 30, write_png(tmp_path / "source.png"))
+    return write_files(tmp_path / "copies", {f"{i:03}.png": png() for i in range(30)})
 
 
 # Progress and reports.
@@ -129,8 +122,7 @@ def test_json_summary_takes_the_place_of_nothing(
     Path("list").write_text("source.png\n")
     Path("folder").mkdir()
     before = {path: path.read_bytes() for path in tmp_path.glob("*") if path.is_file()}
-    arguments = ["encode", "--files-from", "list", "--json-summary", name]
-    assert main(arguments) == 2
+    assert main(["encode", "--files-from", "list", "--json-summary", name]) == 2
     assert f"l3: --json-summary {name}: the file is " in capsys.readouterr().err
     assert before == {path: path.read_bytes() for path in tmp_path.glob("*") if path.is_file()}
 
@@ -161,8 +153,8 @@ def test_growth_of_lossy_sources_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for i in range(2):
-        PIL_Image.fromarray(NOISE).save(tmp_path / f"{i}.jpg", quality=30)
-    PIL_Image.fromarray(NOISE).save(tmp_path / "2.webp", quality=30)
+        PIL.Image.fromarray(NOISE).save(tmp_path / f"{i}.jpg", quality=30)
+    PIL.Image.fromarray(NOISE).save(tmp_path / "2.webp", quality=30)
     write_png(tmp_path / "3.png")
     assert main(["encode", *map(str, tmp_path.iterdir())]) == 0
     assert "l3: images that grew: 1; L3 is lossless" in capsys.readouterr().err
@@ -171,18 +163,13 @@ def test_growth_of_lossy_sources_is_said(
 # What ends a run.
 
 
-def refuse_access(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes a folder look read-only; root may always write."""
-    access = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: path != folder and access(path, mode))
-
-
 def test_output_folder_without_permission_ends_the_run(
     copies: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = copies.parent / "out"
+    out, access = copies.parent / "out", os.access
     out.mkdir()
-    refuse_access(out, monkeypatch)
+    # Root may always write.
+    monkeypatch.setattr(os, "access", lambda path, mode: path != out and access(path, mode))
     assert main(["encode", *images_in(copies), "-o", str(out / "new"), "--jobs", "2"]) == 2
     errors = capsys.readouterr().err
     assert f"l3: {out} cannot be written: Permission denied" in errors
@@ -194,7 +181,7 @@ def test_output_folder_without_permission_ends_the_run(
 def test_an_interrupt_of_a_read_that_does_not_end(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.l3")
     process = subprocess.Popen(
-        [*L3_WITH_CTRL_C, "verify", tmp_path / "pipe.l3"], stderr=subprocess.PIPE, text=True
+        [*L3, "verify", tmp_path / "pipe.l3"], stderr=subprocess.PIPE, text=True
     )
     writer = os.open(tmp_path / "pipe.l3", os.O_WRONLY)  # waits for the command to read
     process.send_signal(signal.SIGINT)

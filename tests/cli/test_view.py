@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from jpeg_pairs import pairs
 from PIL import Image
 
 import l3dali
@@ -172,13 +171,6 @@ def test_tiles_are_the_samples(client: Client) -> None:
     status, body = client.ask("tile/0/0/0/0?bands=2")
     assert status == 200
     assert body == PHOTO[:256, :256, 2].tobytes()
-
-
-def test_a_jpeg_file_is_shown(tmp_path: Path, serve: Callable[..., Client]) -> None:
-    pair = pairs()[-1]
-    (tmp_path / "a.l3").write_bytes(pair.l3)
-    tile = serve(tmp_path).tile("0/0/1/0", np.uint8, 3, 256)
-    assert np.array_equal(tile, pair.pixels[256:, :256])
 
 
 def test_levels_are_means(client: Client) -> None:
