@@ -26,7 +26,7 @@ from l3dali.datasets.liquid.model import (
     solve,
     turn_seconds,
 )
-from l3dali.datasets.liquid.plan import Plan, find_plan, parse_plan, read_plan
+from l3dali.datasets.liquid.plan import Plan, find_plan, read_plan
 from l3dali.datasets.liquid.profile import (
     FORMATS,
     Fits,
@@ -337,9 +337,11 @@ def test_a_damaged_plan_is_refused(tmp_path: Path, change: dict[str, Any], says:
 
 
 def test_a_plan_that_is_cut_or_missing_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
     for size in (0, 1, 100):
+        path.write_text(plan_of(make_profile()).to_json()[:size])
         with pytest.raises(UsageError, match="not a complete JSON file"):
-            parse_plan(plan_of(make_profile()).to_json()[:size])
+            read_plan(path)
     with pytest.raises(UsageError, match="No such file"):
         read_plan(tmp_path / "none.json")
 

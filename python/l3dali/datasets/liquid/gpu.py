@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from l3dali import codec
 from l3dali.datasets.liquid.profile import DEFAULT_BATCH
 from l3dali.driver import gpu_name, has_gpu
-
-if TYPE_CHECKING:
-    from l3dali import _native
 
 _UPLOAD_BYTES = 2**26  # as many as a batch of photographs has
 _UPLOADS = 8
@@ -51,26 +48,20 @@ class Gpu:
             L3Error: the file is damaged.
         """
         copies = max(1, min(DEFAULT_BATCH, _MOST_BYTES // max(1, raw_bytes)))
-        batch = self._batch([file] * copies)
-        of_gpu, cached_cpu = self._meter.decode(
-            batch, is_cached=True, count=_BATCHES, threads=self._threads
-        )
-        _, mixed_cpu = self._meter.decode(
-            batch, is_cached=False, count=_BATCHES, threads=self._threads
-        )
-        return GpuTimes(of_gpu / copies, mixed_cpu / copies, cached_cpu / copies)
-
-    def _batch(self, files: list[bytes]) -> _native.DecodeBatch:
-        batch: _native.DecodeBatch = self._module.DecodeBatch(
-            files,
-            windows=[None] * len(files),
+        batch = self._module.DecodeBatch(
+            [file] * copies,
+            windows=[None] * copies,
             colors="UNCHANGED",
             dtype=None,
             channels_first=False,
             max_pixels=codec.MAX_PIXELS,
             names_items=False,
         )
-        return batch
+        (of_gpu, cached_cpu), (_, mixed_cpu) = (
+            self._meter.decode(batch, is_cached=cached, count=_BATCHES, threads=self._threads)
+            for cached in (True, False)
+        )
+        return GpuTimes(of_gpu / copies, mixed_cpu / copies, cached_cpu / copies)
 
 
 def open_gpu(threads: int) -> Gpu:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,18 +13,17 @@ from l3dali.datasets.liquid.profile import (
     Host,
     Linear,
     Training,
+    by_group,
+    bytes_of_a_pixel,
     check_host,
     cost_key,
-    parse_file,
-    read_as,
+    read_file,
     without_gpu,
 )
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
-    from l3dali.datasets.liquid.profile import Fits, Profile, Sample
-
-VERSION = 1
+    from l3dali.datasets.liquid.profile import Profile
 
 _FOLDER = Path(__file__).with_name("hosts")
 
@@ -63,12 +61,10 @@ def read_host(name: Path | str) -> HostFile:
         path = _FOLDER / f"{name}.json"
     elif not path.suffix and not path.exists():
         raise UsageError(f"{name}: no such host; use {', '.join(host_names())}, or a FILE")
-    return read_as(parse_host, path)
+    return read_file(HostFile, path, "host", _check_host_file)
 
 
-def parse_host(text: bytes | str) -> HostFile:
-    """The description in a text; raises as `read_host`."""
-    host: HostFile = parse_file(HostFile, text, "host", VERSION)
+def _check_host_file(host: HostFile) -> None:
     check_host(host)
     if host.gpu is not None and not host.decode:
         raise UsageError("decode is empty; a rate for rans or packed is needed")
@@ -79,7 +75,6 @@ def parse_host(text: bytes | str) -> HostFile:
             )
     if host.decode_error >= 1 or host.train_rate == 0:
         raise UsageError("decode_error must be below 1, and train_rate above 0")
-    return host
 
 
 def on_host(profile: Profile, host: HostFile) -> Profile:
@@ -92,37 +87,14 @@ def on_host(profile: Profile, host: HostFile) -> Profile:
     training = profile.training
     if host.train_rate is not None:
         training = Training(host.train_rate * host.nodes * host.gpus)
-    profile = replace(without_gpu(profile), host=there, training=training)
-    if host.gpu is None:
-        return profile
-    members: dict[str, list[Sample]] = defaultdict(list)
-    for sample in profile.samples:
-        members[sample.group].append(sample)
-    return replace(
-        profile,
-        groups={
-            name: _fits_with_gpu(fits, members[name] or profile.samples, host.decode)
-            for name, fits in profile.groups.items()
-        },
-        samples=[_sample_with_gpu(sample, host.decode) for sample in profile.samples],
-    )
-
-
-def _fits_with_gpu(fits: Fits, samples: list[Sample], decode: dict[str, float]) -> Fits:
-    raw_bytes = sum(each.weight * each.raw_bytes for each in samples)
-    density = raw_bytes / sum(each.weight * each.pixels for each in samples)  # bytes a pixel
-    cpu, gpu = dict(fits.cpu_seconds), {}
-    for coding in decode.keys() & fits.sizes.keys():
-        cpu[cost_key(coding, MIXED)] = _CPU_SECONDS
-        cpu[cost_key(coding, CACHE)] = Linear(base=_PLANNING_SECONDS)
-        gpu[cost_key(coding, MIXED)] = Linear(per_pixel=density / decode[coding])
-    return replace(fits, cpu_seconds=cpu, gpu_seconds=gpu)
-
-
-def _sample_with_gpu(sample: Sample, decode: dict[str, float]) -> Sample:
-    cpu, gpu = dict(sample.cpu_seconds), {}
-    for coding in decode.keys() & sample.sizes.keys():
-        cpu[cost_key(coding, MIXED)] = _CPU_SECONDS(float(sample.sizes[coding]), 0.0)
-        cpu[cost_key(coding, CACHE)] = _PLANNING_SECONDS
-        gpu[cost_key(coding, MIXED)] = sample.raw_bytes / decode[coding]
-    return replace(sample, cpu_seconds=cpu, gpu_seconds=gpu)
+    groups = without_gpu(profile).groups
+    if host.gpu is not None:
+        for name, samples in by_group(profile.samples).items():
+            fits, density = groups[name], bytes_of_a_pixel(samples)
+            cpu, gpu = dict(fits.cpu_seconds), {}
+            for coding in host.decode.keys() & fits.sizes.keys():
+                cpu[cost_key(coding, MIXED)] = _CPU_SECONDS
+                cpu[cost_key(coding, CACHE)] = Linear(base=_PLANNING_SECONDS)
+                gpu[cost_key(coding, MIXED)] = Linear(per_pixel=density / host.decode[coding])
+            groups[name] = replace(fits, cpu_seconds=cpu, gpu_seconds=gpu)
+    return replace(profile, host=there, training=training, groups=groups)

@@ -184,16 +184,16 @@ def _weighted(
 ) -> list[Sample]:
     """The samples, weighted for images that there was no time for.
 
-    Weights depend on sizes, so that the sum of bytes of each stratum is kept.
+    Weights depend on sizes, so that the sum of bytes of each group is kept.
     """
-    strata: dict[str, list[int]] = defaultdict(list)
+    groups: dict[str, list[int]] = defaultdict(list)
     for i, each in enumerate(drawn):
         if i not in failed:
-            strata[each.stratum].append(i)
-    reached = {i for i, _ in measured}
-    weights: dict[int, float] = {}
-    for alike in strata.values():
-        known = [i for i in alike if i in reached]
+            groups[each.group].append(i)
+    samples = dict(measured)
+    done = []
+    for alike in groups.values():
+        known = [i for i in alike if i in samples]
         if not known:
             continue
         count = sum(drawn[i].weight for i in alike)
@@ -205,8 +205,9 @@ def _weighted(
         if spread := shares @ over**2:
             shares *= np.maximum(1 + (total_bytes - shares @ sizes) / spread * over, _LEAST_FACTOR)
             shares *= count / shares.sum()
-        weights.update(zip(known, shares.tolist(), strict=True))
-    return [replace(sample, weight=weights[i]) for i, sample in measured]
+        weights = zip(known, shares.tolist(), strict=True)
+        done += [replace(samples[i], weight=weight) for i, weight in weights]
+    return done
 
 
 @dataclass(frozen=True)
@@ -220,24 +221,21 @@ class _Kept:
 
 
 def _tile_of(file: bytes) -> list[int]:
-    """Height and width of a file's tiles, and of what a window needs at each side of it."""
+    """Height and width of a file's tiles, and of what a window needs at each side of it.
 
-    def needed(place: list[int]) -> int:
-        window = (place[0], place[1], 1, 1)
-        return sum(
-            end - begin for begin, end in codec.plan_decode([file], [window], None).ranges(0)[0]
-        )
+    That is a pixel where the chroma of jpeg tiles is subsampled.
+    """
+
+    def needed(top: int, left: int) -> int:
+        ranges = codec.plan_decode([file], [(top, left, 1, 1)], None).ranges(0)[0]
+        return sum(end - begin for begin, end in ranges)
 
     info = codec.info(file)
-    tile, halo = [info.tile_height, info.tile_width], [0, 0]
-    for axis, size in enumerate((info.height, info.width)):
-        place = [0, 0]
-        while tile[axis] < size and halo[axis] < tile[axis]:
-            place[axis] = tile[axis] - 1 - halo[axis]
-            if needed(place) == needed([0, 0]):
-                break
-            halo[axis] += 1
-    return tile + halo
+    height, width = info.tile_height, info.tile_width
+    inner = needed(0, 0)
+    rows = int(height < info.height and needed(height - 1, 0) > inner)
+    columns = int(width < info.width and needed(0, width - 1) > inner)
+    return [height, width, rows, columns]
 
 
 class _Meter:
@@ -263,18 +261,17 @@ class _Meter:
         self, drawn: Sequence[Candidate], end: float
     ) -> Iterator[tuple[int, Sample] | None]:
         """Yields the number and the costs of each image that can be read."""
-        strata: set[str] = set()
+        groups: set[str] = set()
         for i, each in enumerate(drawn):
-            if time.monotonic() > end and each.stratum in strata:
+            if time.monotonic() > end and each.group in groups:
                 continue
             try:
                 sample = self._measure_image(each)
             except Exception as error:  # Libraries raise anything on damaged data.
-                reason = " ".join(str(error).split()) or type(error).__name__
-                self.failures[i] = f"{each.name}: {reason}"
+                self.failures[i] = f"{each.name}: {reason_of(error)}"
                 yield None
             else:
-                strata.add(each.stratum)
+                groups.add(each.group)
                 yield i, sample
 
     def _measure_image(self, image: Candidate) -> Sample:
@@ -297,6 +294,7 @@ class _Meter:
             files[coding] = encode_picture(picture, labels=labels, coding=coding)
         group = group_of(data, read_header(data), labels=labels, is_refused=is_refused)
         seconds: dict[str, float] = {}  # of decoding alone, by format
+        cpu_seconds: dict[str, float] = {}
         for name, file in files.items():
             taken = None
             # Operators expand palettes and scale few bits, and change such numbers.
@@ -307,19 +305,16 @@ class _Meter:
                 self._remarks[f"{name} of {group}: {what}"] += 1
             else:
                 seconds[name] = taken
-        cpu_seconds = {
-            cost_key(name, CPU): taken + self._read_seconds(len(files[name]), 0)
-            for name, taken in seconds.items()
-        }
+                cpu_seconds[cost_key(name, CPU)] = taken + self._read_seconds(len(file), 0)
         gpu_seconds: dict[str, float] = {}
         encoded = {name: file for name, file in files.items() if name != SOURCE}
-        for name, file in encoded.items() if self._gpu is not None else ():
-            assert self._gpu is not None
+        for name, file in encoded.items():
+            if self._gpu is None:
+                break
             try:
                 times = self._gpu.measure(file, pixels.nbytes)
             except (MemoryError, RuntimeError, ValueError) as error:
-                reason = str(error) or type(error).__name__
-                self._remarks[f"{name} of {group} on the GPU: {reason}"] += 1
+                self._remarks[f"{name} of {group} on the GPU: {reason_of(error)}"] += 1
                 continue
             reading = self._read_seconds(len(file), 0)
             cpu_seconds[cost_key(name, MIXED)] = times.mixed_cpu_seconds + reading

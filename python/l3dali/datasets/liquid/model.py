@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from l3dali.datasets.liquid.profile import (
     Host,
     Linear,
     Training,
+    by_group,
+    bytes_of_a_pixel,
     cost_key,
 )
 from l3dali.errors import UsageError, needs
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from l3dali.datasets.liquid.profile import Profile, Sample
 
     Array = npt.NDArray[np.float64]
+    Mask = npt.NDArray[np.bool_]
 
 # Resources that an epoch takes by the second; GPUs share switches, and nodes the file system.
 CORES, DISK, NETWORK, UPLOAD, GPU, STEP = "cores", "disk", "network", "upload", "gpu", "step"
@@ -52,6 +55,8 @@ SWITCH, FILE_SYSTEM = "switch", "file_system"
 MARGIN = 0.05  # by which plans exceed a target that can be reached
 _CLOSE = 1e-6
 _TURN_ROUNDS = 3
+_NO_TIME = "no plan: images take no time by this profile and host"
+_SECOND_AIM = 1e-3  # what CPU time counts beside bytes, where a target is reached
 
 
 @dataclass(frozen=True)
@@ -85,14 +90,10 @@ def amounts_of(fits: Fits, stored_as: str, place: str) -> dict[str, Linear]:
     read = add_lines((part, size))
 
     def seconds(of: dict[str, Linear]) -> Linear:
-        usual = of.get(cost_key(stored_as, MIXED if place == CACHE else place), Linear())
-        fit = of.get(cost_key(stored_as, place), usual)
+        fit = of.get(cost_key(stored_as, place)) or of.get(cost_key(stored_as, MIXED), Linear())
         return add_lines((fit.per_byte, read), (part, replace(fit, per_byte=0.0)))
 
-    amounts = {
-        "cpu_seconds": seconds(fits.cpu_seconds),
-        "stored_bytes": size,
-    }
+    amounts = {"cpu_seconds": seconds(fits.cpu_seconds), "stored_bytes": size}
     if place == CPU:
         raw = Linear(per_pixel=fits.raw_bytes * fits.parts.get(CROP, 1.0))
         return amounts | {"read_bytes": read, "upload_bytes": raw}
@@ -144,7 +145,7 @@ class Costs:
     columns: list[tuple[str, str]]  # format and place
     weights: Array  # of the images; 1 together
     images: float  # how many they stand for
-    is_known: npt.NDArray[np.bool_]  # whether an image can be of a column
+    is_known: Mask  # whether an image can be of a column
     amounts: dict[str, Array]  # by the names of `Prices`, of each epoch but the first
 
     @property
@@ -165,7 +166,7 @@ class Costs:
                 shares[:, column] = 0.0
         return shares
 
-    def narrowed(self, formats: Collection[str]) -> npt.NDArray[np.bool_]:
+    def narrowed(self, formats: Collection[str]) -> Mask:
         """Allowed columns of each image: of `formats`, or any if the image can be of none."""
         chosen = np.array([stored_as in formats for stored_as, _ in self.columns], np.bool_)
         allowed = self.is_known & chosen
@@ -185,15 +186,14 @@ def costs_of(
     Raises:
         UsageError: no image of the sample can be of any of the formats.
     """
-    members: dict[str, list[Sample]] = defaultdict(list)
-    for sample in profile.samples:
-        members[sample.group].append(sample)
-    groups = {name: _scaled(profile.groups[name], each) for name, each in sorted(members.items())}
-    if crop is not None:
-        groups = {
-            name: replace(fits, parts=parts_of(members[name], crop))
-            for name, fits in groups.items()
-        }
+    groups = {
+        name: replace(
+            profile.groups[name],
+            raw_bytes=bytes_of_a_pixel(each),
+            parts={} if crop is None else parts_of(each, crop),
+        )
+        for name, each in by_group(profile.samples).items()
+    }
     known = {
         name: [each for each in columns_of(fits, has_cache=has_cache) if each[0] in formats]
         for name, fits in groups.items()
@@ -206,53 +206,15 @@ def costs_of(
     shape = len(samples), len(columns)
     is_known = np.zeros(shape, np.bool_)
     amounts = {each.name: np.zeros(shape) for each in fields(Prices)}
-    weights, size, area = np.array(
-        [(each.weight, each.source_bytes, each.pixels) for each in samples], np.float64
-    ).T
-    names = np.array([each.group for each in samples])
-    for name, fits in groups.items():
-        rows = np.flatnonzero(names == name)
-        for column in known[name]:
-            number = columns.index(column)
-            is_known[rows, number] = True
-            for amount, line in amounts_of(fits, *column).items():
-                amounts[amount][rows, number] = line(size[rows], area[rows])
+    for row, sample in enumerate(samples):
+        for column in known[sample.group]:
+            place = row, columns.index(column)
+            is_known[place] = True
+            for amount, line in amounts_of(groups[sample.group], *column).items():
+                amounts[amount][place] = line(sample.source_bytes, sample.pixels)
+    weights = np.array([each.weight for each in samples], np.float64)
     total = float(weights.sum())
     return Costs(groups, samples, columns, weights / total, total, is_known, amounts)
-
-
-def _scaled(fits: Fits, samples: Sequence[Sample]) -> Fits:
-    """The fits of a group, scaled to the sums of the samples."""
-    sizes: dict[str, Linear] = {}
-
-    def scaled(fit: Linear, measured: str, key: str, size: Linear) -> Linear:
-        values = guesses = 0.0
-        for each in samples:
-            if (value := getattr(each, measured).get(key)) is not None:
-                area = float(each.pixels)
-                values += each.weight * value
-                guesses += each.weight * fit(size(float(each.source_bytes), area), area)
-        factor = values / guesses if values and guesses else 1.0
-        return Linear(factor * fit.base, factor * fit.per_byte, factor * fit.per_pixel)
-
-    for stored_as, fit in fits.sizes.items():
-        sizes[stored_as] = scaled(fit, "sizes", stored_as, Linear(per_byte=1.0))
-
-    def seconds(measured: str) -> dict[str, Linear]:
-        return {
-            key: scaled(fit, measured, key, sizes[stored_as])
-            for key, fit in getattr(fits, measured).items()
-            if (stored_as := key.partition("@")[0]) in sizes
-        }
-
-    raw_bytes = sum(each.weight * each.raw_bytes for each in samples)
-    return replace(
-        fits,
-        sizes=sizes,
-        cpu_seconds=seconds("cpu_seconds"),
-        gpu_seconds=seconds("gpu_seconds"),
-        raw_bytes=raw_bytes / sum(each.weight * each.pixels for each in samples),
-    )
 
 
 @dataclass(frozen=True)
@@ -302,6 +264,7 @@ class _Row:
     amount: str
     capacity: float
     spent: float = 0.0  # of the capacity, by an image, whatever the mix
+    is_space: bool = False  # the capacity is that of all time, for an image
 
 
 def turn_seconds(parts: Sequence[tuple[float, float]], batch: int, cores: float) -> float:
@@ -317,19 +280,15 @@ def turn_seconds(parts: Sequence[tuple[float, float]], batch: int, cores: float)
         batch: images that the decoders share.
         cores: that decode.
     """
+    from scipy.special import betaln, xlog1py, xlogy
+
     count = max(1, round(cores))
+    images = np.arange(batch + 1)
 
     def lost(share: float) -> float:
-        images = np.arange(batch + 1)
-        free = -images % count
-        if share >= 1:
-            return float(free[-1])
-        logs = [
-            math.lgamma(batch + 1) - math.lgamma(k + 1) - math.lgamma(batch - k + 1)
-            for k in images.tolist()
-        ]
-        chances = np.exp(logs + images * math.log(share) + (batch - images) * math.log1p(-share))
-        return float(chances @ free)
+        logs = xlogy(images, share) + xlog1py(batch - images, -share)
+        chances = np.exp(logs - betaln(images + 1, batch - images + 1)) / (batch + 1)
+        return float(chances @ (-images % count))  # binomial
 
     used = [(share, seconds) for share, seconds in parts if share > 0]
     if len(used) < 2:
@@ -342,21 +301,17 @@ def _turns(costs: Costs, limits: Limits, shares: Array) -> float:
     """`turn_seconds` of a mix: L3 has one decoder, all other formats the other one."""
     parts = []
     for are_l3 in (True, False):
-        columns = [
-            number
-            for number, (stored_as, place) in enumerate(costs.columns)
-            if place == CPU and (stored_as in L3_FORMATS) == are_l3
-        ]
-        mine = np.zeros_like(shares)
-        mine[:, columns] = shares[:, columns]
+        mine = shares.copy()
+        for column, (stored_as, place) in enumerate(costs.columns):
+            if place != CPU or (stored_as in L3_FORMATS) != are_l3:
+                mine[:, column] = 0.0
         share = float(costs.weights @ mine.sum(axis=1))
-        taken = costs.mean("cpu_seconds", mine)
         if share > _CLOSE:
-            parts.append((min(share, 1.0), taken / share))
+            parts.append((min(share, 1.0), costs.mean("cpu_seconds", mine) / share))
     return turn_seconds(parts, limits.batch, limits.host.cores / limits.host.gpus)
 
 
-def _rows(limits: Limits, costs: Costs, turns: float) -> tuple[list[_Row], list[_Row]]:
+def _rows(limits: Limits, costs: Costs, turns: float) -> list[_Row]:
     """The resources of all nodes together, a second, and their space for an image.
 
     Each GPU takes the same number of images, and caches its own part of the data set.
@@ -364,7 +319,7 @@ def _rows(limits: Limits, costs: Costs, turns: float) -> tuple[list[_Row], list[
     host = limits.host
     gpus = host.nodes * host.gpus
     capacity = host.cores * host.efficiency * host.nodes
-    rates = [_Row(CORES, "cpu_seconds", capacity, turns / capacity)]
+    rows = [_Row(CORES, "cpu_seconds", capacity, turns / capacity)]
     for name, amount, count in (
         (DISK, "read_bytes", host.nodes),
         (NETWORK, "read_bytes", host.nodes),
@@ -374,15 +329,15 @@ def _rows(limits: Limits, costs: Costs, turns: float) -> tuple[list[_Row], list[
     ):
         capacity = getattr(host, name)
         if capacity is not None:
-            rates.append(_Row(name, amount, capacity * count))
+            rows.append(_Row(name, amount, capacity * count))
     if costs.amounts["gpu_seconds"].any():
-        rates.append(_Row(GPU, "gpu_seconds", gpus))
+        rows.append(_Row(GPU, "gpu_seconds", gpus))
         if limits.training_rate is not None:
-            rates.append(_Row(STEP, "gpu_seconds", gpus, 1 / limits.training_rate))
-    spaces = []
+            rows.append(_Row(STEP, "gpu_seconds", gpus, 1 / limits.training_rate))
     if host.gpu_cache and costs.amounts["cached_bytes"].any():
-        spaces.append(_Row("gpu_cache", "cached_bytes", host.gpu_cache * gpus / costs.images))
-    return rates, spaces
+        space = host.gpu_cache * gpus / costs.images
+        rows.append(_Row("gpu_cache", "cached_bytes", space, is_space=True))
+    return rows
 
 
 def solve(costs: Costs, limits: Limits, formats: Collection[str] = FORMATS) -> Solution:
@@ -402,14 +357,14 @@ def solve(costs: Costs, limits: Limits, formats: Collection[str] = FORMATS) -> S
                 single = _solve(costs, limits, costs.narrowed(mine))
                 best = min(best, single, key=lambda solution: solution.seconds)
     if min(best.seconds, best.first_seconds) < 1e-18:
-        raise UsageError("no plan: images take no time by this profile and host")
+        raise UsageError(_NO_TIME)
     return best
 
 
-def _solve(costs: Costs, limits: Limits, allowed: npt.NDArray[np.bool_]) -> Solution:
+def _solve(costs: Costs, limits: Limits, allowed: Mask) -> Solution:
     turns = 0.0
     for _ in range(_TURN_ROUNDS):
-        programme = _Programme(costs, allowed, *_rows(limits, costs, turns))
+        programme = _Programme(costs, allowed, _rows(limits, costs, turns))
         shares, seconds, prices, binding = programme.fastest()
         found = _turns(costs, limits, shares)
         if found <= turns * (1 + _CLOSE):
@@ -433,107 +388,86 @@ class _Programme:
     tolerances expect numbers near 1.
     """
 
-    def __init__(
-        self,
-        costs: Costs,
-        allowed: npt.NDArray[np.bool_],
-        rates: Sequence[_Row],
-        spaces: Sequence[_Row],
-    ) -> None:
+    def __init__(self, costs: Costs, allowed: Mask, rows: Sequence[_Row]) -> None:
         self._costs = costs
         self._allowed = allowed
-        self._images, self._columns = np.nonzero(allowed)
+        self._images = np.nonzero(allowed)[0]  # of each variable but the last
         self._count = len(costs.weights)
-        self._weights = costs.weights[self._images] * self._count
-        seconds = sum(self._coefficients(row, 1.0).sum() for row in rates)
-        self._unit = float(seconds) / len(self._images)
+        self._rows = rows
+        self._is_space = np.array([row.is_space for row in rows])
+        table = np.stack([self._taken(row.amount) / row.capacity for row in rows])
+        self._unit = float(table[~self._is_space].sum()) / len(self._images)
         if not self._unit > 0:
-            raise UsageError("no plan: decoding takes no time by this profile")
-        self._rates = rates
-        self._rows = [*((row, self._unit) for row in rates), *((row, 1.0) for row in spaces)]
-        self._table = [
-            np.append(self._coefficients(row, unit), -1.0 if row in rates else 0.0)
-            for row, unit in self._rows
-        ]
-        self._bounds = [
-            -row.spent / unit * self._count if row in rates else float(self._count)
-            for row, unit in self._rows
-        ]
+            raise UsageError(_NO_TIME)
+        self._units = np.where(self._is_space, 1.0, self._unit)
+        self._table = np.column_stack([table / self._units[:, None], self._is_space - 1.0])
+        spent = np.array([row.spent for row in rows]) / self._unit
+        self._bounds = self._count * np.where(self._is_space, 1.0, -spent)
 
-    def _coefficients(self, row: _Row, unit: float) -> Array:
-        amounts: Array = self._costs.amounts[row.amount][self._images, self._columns]
-        return self._weights * amounts / (row.capacity * unit)
+    def _taken(self, amount: str) -> Array:
+        """The amount of each variable but the last."""
+        amounts: Array = self._costs.amounts[amount][self._allowed]
+        return self._count * self._costs.weights[self._images] * amounts
 
     def fastest(self) -> tuple[Array, float, Prices, dict[str, float]]:
         """Shares, seconds an image, prices, and the part of the time that each row decides."""
-        objective = np.zeros(len(self._images) + 1)
-        objective[-1] = 1.0
-        found, duals = self._run(objective, self._table, self._bounds)
-        seconds = float(found.x[-1]) / self._count * self._unit
-        binding = {row.name: float(dual) for row, dual in zip(self._rates, duals, strict=False)}
-        return self._shares(found.x[:-1]), seconds, self._prices(self._rows, duals), binding
+        shares, most, duals = self._run(np.zeros(len(self._images)), 1.0, math.inf)
+        binding = {
+            row.name: dual
+            for row, dual in zip(self._rows, duals.tolist(), strict=True)
+            if not row.is_space
+        }
+        return shares, most / self._count * self._unit, self._prices(duals, {}), binding
 
     def cheapest(self, seconds: float) -> tuple[Array, Prices]:
         """Shares of at most so many seconds with the fewest bytes, then the least decoding."""
-        rows = list(self._rows)
-        limit = np.zeros(len(self._images) + 1)
-        limit[-1] = 1.0
-        table = [limit, *self._table]
-        bounds = [seconds / self._unit * self._count * (1 + _CLOSE), *self._bounds]
-        prices = Prices()
-        shares = np.zeros_like(self._costs.weights)
-        for amount in ("stored_bytes", "cpu_seconds"):
-            mean = float(self._costs.amounts[amount][self._images, self._columns].mean())
-            if not mean:
-                continue
-            row = _Row(amount, amount, mean)
-            objective = np.append(self._coefficients(row, 1.0), 0.0)
-            found, duals = self._run(objective, table, bounds)
-            shares = self._shares(found.x[:-1])
-            # The minimum becomes a limit of the next objective. The objective's price is 1.
-            rows.append((row, 1.0))
-            table.append(objective)
-            bounds.append(float(found.fun) * (1 + _CLOSE))
-            prices = self._prices(rows, np.append(duals[1:], 1.0))
-        return shares, prices
+        worth = {}
+        objective = np.zeros(len(self._images))
+        for amount, part in (("stored_bytes", 1.0), ("cpu_seconds", _SECOND_AIM)):
+            worth[amount] = part / (self._costs.amounts[amount][self._allowed].mean() or 1.0)
+            objective += worth[amount] * self._taken(amount)
+        most = seconds / self._unit * self._count * (1 + _CLOSE)
+        shares, _, duals = self._run(objective, 0.0, most)
+        return shares, self._prices(duals, worth)
 
-    def _run(
-        self, objective: Array, table: Sequence[Array], bounds: Sequence[float]
-    ) -> tuple[Any, Array]:
-        """The solver's result, and the dual value of each row."""
+    def _run(self, objective: Array, of_seconds: float, most: float) -> tuple[Array, float, Array]:
+        """The shares and seconds with the least objective, and the dual value of each row.
+
+        Args:
+            objective: for each share.
+            of_seconds: for the seconds.
+            most: seconds, at the most.
+        """
         try:
             from scipy.optimize import linprog
             from scipy.sparse import csr_matrix
         except ImportError:
             raise needs("scipy", "a plan") from None
-        width = len(objective)
-        places = np.arange(len(self._images))
-        ones = csr_matrix(
-            (np.ones(len(places)), (self._images, places)), shape=(self._count, width)
-        )
+        places = np.arange(len(objective))
         found = linprog(
-            objective,
-            A_ub=csr_matrix(np.stack(table)),
-            b_ub=np.array(bounds),
-            A_eq=ones,
+            [*objective, of_seconds],
+            A_ub=csr_matrix(self._table),
+            b_ub=self._bounds,
+            A_eq=csr_matrix(
+                (np.ones(len(places)), (self._images, places)),
+                shape=(self._count, len(objective) + 1),
+            ),
             b_eq=np.ones(self._count),
+            bounds=[*[(0, None)] * len(objective), (0, most)],
             method="highs",
         )
         if found.status != 0:
             raise UsageError(f"the linear programme has no solution: {found.message}")
-        return found, np.maximum(-found.ineqlin.marginals, 0.0)
-
-    def _shares(self, values: Array) -> Array:
         shares = np.zeros(self._allowed.shape)
-        shares[self._images, self._columns] = np.clip(values, 0.0, 1.0)
+        shares[self._allowed] = np.clip(found.x[:-1], 0.0, 1.0)
         shares /= shares.sum(axis=1, keepdims=True)
-        return shares
+        return shares, float(found.x[-1]), np.maximum(-found.ineqlin.marginals, 0.0)
 
-    def _prices(self, rows: Sequence[tuple[_Row, float]], duals: Array) -> Prices:
-        """Prices from the dual values of rows and their units."""
-        prices: dict[str, float] = defaultdict(float)
-        for (row, unit), dual in zip(rows, duals.tolist(), strict=True):
-            if dual and row.capacity:
+    def _prices(self, duals: Array, worth: dict[str, float]) -> Prices:
+        """Prices from the dual values of rows, beside what the objective has."""
+        prices = defaultdict(float, worth)
+        for row, dual, unit in zip(self._rows, duals.tolist(), self._units, strict=True):
+            if dual:
                 prices[row.amount] += dual / (row.capacity * unit)
         return Prices(**prices)
 
@@ -541,5 +475,6 @@ class _Programme:
         """By resource, the seconds that an image takes of it."""
         return {
             row.name: row.spent + self._costs.mean(row.amount, shares) / row.capacity
-            for row in self._rates
+            for row in self._rows
+            if not row.is_space
         }

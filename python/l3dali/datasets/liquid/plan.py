@@ -33,8 +33,8 @@ from l3dali.datasets.liquid.profile import (
     Fits,
     Linear,
     cost_key,
-    parse_file,
-    read_as,
+    read_file,
+    to_text,
 )
 from l3dali.errors import UsageError
 
@@ -45,9 +45,6 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.images import Seen
     from l3dali.datasets.liquid.model import Array, Costs
     from l3dali.datasets.liquid.profile import Profile
-
-FORMAT = "l3-plan"
-VERSION = 1
 
 _TIE = 1e-5  # relative difference of prices that count as equal
 _CLOSE = 1e-6
@@ -76,9 +73,8 @@ class Predicted:
     stored_bytes: float  # of the data set as planned
     source_bytes: float  # of the originals
     turn_seconds: float = 0.0  # as in `Solution`
-    jpeg: dict[str, float] = field(
-        default_factory=dict
-    )  # amounts of jpeg over JPEG files', on CPUs
+    # by amount, of jpeg over JPEG files, on CPUs
+    jpeg: dict[str, float] = field(default_factory=dict)
 
     @property
     def best_single(self) -> str:
@@ -163,8 +159,7 @@ class Plan:
 
     def to_json(self) -> str:
         """The text of a plan file."""
-        data = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        return json.dumps(data, indent=1, allow_nan=False)
+        return to_text(self, "plan")
 
 
 def cheapest(lines: Mapping[str, Sequence[Linear]], size: float, pixels: float) -> dict[str, float]:
@@ -186,12 +181,10 @@ def read_plan(path: Path | str) -> Plan:
     Raises:
         UsageError: it cannot be read, is damaged, or has another version; names the field.
     """
-    return read_as(parse_plan, path)
+    return read_file(Plan, path, "plan", _check_plan)
 
 
-def parse_plan(text: bytes | str) -> Plan:
-    """The plan in a text of `Plan.to_json`; raises as `read_plan`."""
-    plan: Plan = parse_file(Plan, text, "plan", VERSION)
+def _check_plan(plan: Plan) -> None:
     if not plan.groups or not plan.formats:
         raise UsageError("the plan has no groups of images, or no formats")
     for name in [*plan.formats, *plan.candidates, *(f for tie in plan.ties for f in tie.formats)]:
@@ -199,7 +192,6 @@ def parse_plan(text: bytes | str) -> Plan:
             raise UsageError(f"the plan has the unknown format {name!r}")
     if any(len(tie.shares) != len(tie.formats) or not tie.shares for tie in plan.ties):
         raise UsageError("ties: each format needs a share")
-    return plan
 
 
 # Finding a plan.
@@ -221,14 +213,14 @@ def find_plan(
     """
     has_cache = bool(limits.host.gpu_cache)
     costs = costs_of(profile, formats, has_cache=has_cache, crop=limits.crop)
-    best = solve(costs, limits)
+    counts = range(1, len(costs.formats) + 1)
+    mixes = [mix for count in counts for mix in combinations(costs.formats, count)]
+    found = {mix: solve(costs, limits, mix) for mix in mixes}
+    best = found[tuple(costs.formats)]
     if limits.target is not None and best.seconds > (1 + _CLOSE) / limits.target:
         reason = f"no mix reaches {limits.target:.0f} images/s; the best gives {best.rate:.0f}"
         by = " and ".join(name for name, part in best.binding.items() if part > _LEAST_PART)
         raise UsageError(f"{reason}, bound by {by or 'the training step'}")
-    counts = range(1, len(costs.formats) + 1)
-    mixes = [mix for count in counts for mix in combinations(costs.formats, count)]
-    found = {mix: solve(costs, limits, mix) for mix in mixes}
     mix = _fewest(found, costs, limits, best, min_gain)
     solution = found[mix]
     predicted = _predict(costs, solution, best, found)
@@ -321,15 +313,14 @@ def _jpeg_over_source(costs: Costs) -> dict[str, float]:
 def _find_ties(plan: Plan, costs: Costs, shares: Array) -> list[Tie]:
     """Formats of equal price, and the share of images that each gets."""
     sums: dict[tuple[str, tuple[str, ...]], Array] = {}
+    stored_as = np.array([name for name, _ in costs.columns])
     for sample, weight, row in zip(costs.samples, costs.weights, shares, strict=True):
         lines = plan.price_lines[sample.group]
         tied = tuple(cheapest(lines, sample.source_bytes, sample.pixels))
         if len(tied) > 1:
-            of_format = dict.fromkeys(FORMATS, 0.0)
-            for (stored_as, _), share in zip(costs.columns, row.tolist(), strict=True):
-                of_format[stored_as] += share
             key = sample.group, tied
-            sums[key] = sums.get(key, 0.0) + weight * np.array([of_format[name] for name in tied])
+            each = np.array([row[stored_as == name].sum() for name in tied])
+            sums[key] = sums.get(key, 0.0) + weight * each
     return [
         Tie(group, list(tied), (each / each.sum()).tolist())
         for (group, tied), each in sums.items()

@@ -9,19 +9,15 @@ import types
 import typing
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, Union
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from l3dali.datasets.convert.images import SOURCE as SOURCE
 from l3dali.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
-    import numpy as np
-    import numpy.typing as npt
-
-FORMAT = "l3-profile"
-VERSION = 1
+_VERSION = 1  # of files
 
 DEFAULT_SAMPLES = 200
 DEFAULT_SECONDS = 100.0
@@ -39,8 +35,7 @@ CACHE = "cache"  # encoded in GPU memory since the first epoch
 CROP = "crop"  # a key beside formats
 PLACES = (CPU, MIXED, CACHE)
 
-Parsed = TypeVar("Parsed")
-Value = TypeVar("Value", float, "npt.NDArray[np.float64]")
+Record = TypeVar("Record")
 
 
 @dataclass(frozen=True)
@@ -51,8 +46,8 @@ class Linear:
     per_byte: float = 0.0  # for each byte
     per_pixel: float = 0.0  # for each pixel
 
-    def __call__(self, size: Value, pixels: Value) -> Value:
-        """The value for an image, or those for arrays of images."""
+    def __call__(self, size: float, pixels: float) -> float:
+        """The value for an image."""
         return self.base + self.per_byte * size + self.per_pixel * pixels
 
 
@@ -128,28 +123,34 @@ class Profile:
 
     def to_json(self) -> str:
         """The text of a profile file."""
-        data = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        return json.dumps(data, indent=1, allow_nan=False)
+        return to_text(self, "profile")
+
+
+def by_group(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
+    """The samples of each group."""
+    groups: dict[str, list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault(sample.group, []).append(sample)
+    return dict(sorted(groups.items()))
+
+
+def bytes_of_a_pixel(samples: Sequence[Sample]) -> float:
+    """The mean bytes of a decoded pixel."""
+    raw_bytes = sum(each.weight * each.raw_bytes for each in samples)
+    return raw_bytes / sum(each.weight * each.pixels for each in samples)
 
 
 def without_gpu(profile: Profile) -> Profile:
     """The profile without a GPU: pixels are decoded to the memory of the host."""
-    end = f"@{CPU}"
 
-    def on_cores(costs: dict[str, Parsed]) -> dict[str, Parsed]:
-        return {key: cost for key, cost in costs.items() if key.endswith(end)}
+    def on_cores(fits: Fits) -> Fits:
+        kept = {key: line for key, line in fits.cpu_seconds.items() if key.endswith(f"@{CPU}")}
+        return replace(fits, cpu_seconds=kept, gpu_seconds={})
 
     return replace(
         profile,
         host=replace(profile.host, upload=None, gpu=None, gpu_cache=None, gpus=1, switch=None),
-        groups={
-            name: replace(fits, cpu_seconds=on_cores(fits.cpu_seconds), gpu_seconds={})
-            for name, fits in profile.groups.items()
-        },
-        samples=[
-            replace(sample, cpu_seconds=on_cores(sample.cpu_seconds), gpu_seconds={})
-            for sample in profile.samples
-        ],
+        groups={name: on_cores(fits) for name, fits in profile.groups.items()},
     )
 
 
@@ -164,39 +165,37 @@ def read_profile(path: Path | str) -> Profile:
     Raises:
         UsageError: it cannot be read, is damaged, or has another version; names the field.
     """
-    return read_as(parse_profile, path)
-
-
-def parse_profile(text: bytes | str) -> Profile:
-    """The profile in a text of `Profile.to_json`; raises as `read_profile`."""
-    profile: Profile = parse_file(Profile, text, "profile", VERSION)
-    _check_profile(profile)
-    return profile
-
-
-def read_as(parse: Callable[[bytes], Parsed], path: Path | str) -> Parsed:
-    """Parses a file with `parse`; errors name the file.
-
-    Raises:
-        UsageError: the file cannot be read, or `parse` refuses it.
-    """
-    try:
-        return parse(Path(path).read_bytes())
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from None
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
+    return read_file(Profile, path, "profile", _check_profile)
 
 
 _KINDS = {"l3-profile": "profile", "l3-plan": "plan", "l3-host": "description of a host"}
 
 
-def parse_file(record: Any, text: bytes | str, kind: str, version: int) -> Any:
-    """Makes the dataclass `record` of the JSON of a profile, a plan or a host.
+def to_text(record: Any, kind: str) -> str:
+    """The JSON of a dataclass that is a profile or a plan."""
+    data = {"format": f"l3-{kind}", "version": _VERSION, **asdict(record)}
+    return json.dumps(data, indent=1, allow_nan=False)
+
+
+def read_file(
+    record: type[Record], path: Path | str, kind: str, check: Callable[[Record], None]
+) -> Record:
+    """Reads the JSON of a profile, a plan or a host as the dataclass `record`.
 
     Raises:
-        UsageError: the text is no such file, or of another version; names the field.
+        UsageError: the file cannot be read, is no such file or of another version, or `check`
+            raises this; names the file, and the field.
     """
+    try:
+        found: Record = _parse(record, _content(Path(path).read_bytes(), record, kind), "")
+        check(found)
+    except (OSError, UsageError) as error:
+        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    return found
+
+
+def _content(text: bytes, record: Any, kind: str) -> dict[str, Any]:
+    """The fields in the JSON of a file of this kind."""
     what = _KINDS[f"l3-{kind}"]
     try:
         data: dict[str, Any] = json.loads(text)
@@ -206,20 +205,20 @@ def parse_file(record: Any, text: bytes | str, kind: str, version: int) -> Any:
     if named != f"l3-{kind}":
         found = f" but a {_KINDS[named]}" if named in list(_KINDS) else ""
         raise UsageError(f"not a {what}{found}")
-    if (found := data.pop("version", None)) != version:
-        raise UsageError(f"a {what} of version {found}; this l3 reads version {version}")
+    if (found := data.pop("version", None)) != _VERSION:
+        raise UsageError(f"a {what} of version {found}; this l3 reads version {_VERSION}")
     if kind == "host":  # written by hand
         for name in data.keys() - {each.name for each in fields(record)}:
             raise UsageError(f"unknown field {name}")
-    return _parse(record, data, "")
+    return data
 
 
 def _parse(kind: Any, value: Any, where: str) -> Any:
     """The value as the annotated type `kind`; numbers are finite and at least 0."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (Union, types.UnionType):  # with None
+    if isinstance(kind, types.UnionType):  # with None
         return None if value is None else _parse(arguments[0], value, where)
-    is_record = isinstance(kind, type) and is_dataclass(kind)
+    is_record = is_dataclass(kind)
     if is_record and isinstance(value, dict):
         parsed = {}
         for each in fields(kind):
@@ -239,7 +238,7 @@ def _parse(kind: Any, value: Any, where: str) -> Any:
         if 0 <= value < math.inf:  # not NaN
             return kind(value)
         raise UsageError(f"{where} must be a number of at least 0, not {value}")
-    name = "object" if is_record else getattr(origin or kind, "__name__", str(kind))
+    name = "object" if is_record else (origin or kind).__name__
     raise UsageError(f"{where or 'the file'} must be {name}, not {type(value).__name__}")
 
 

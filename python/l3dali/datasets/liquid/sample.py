@@ -34,7 +34,7 @@ _PEEKED_BYTES = 2**14
 _HELD_BYTES = 2**28  # of images from shards
 _SHARDS = 16  # that images are taken from, at the least
 _SPARE = 4  # times as many images are looked at as are measured
-_SMALLEST_STRATUM = 12
+_SMALLEST_GROUP = 12
 _L3_FILES = "L3 files (plans are for originals)"
 
 
@@ -44,7 +44,7 @@ class Candidate:
 
     name: str  # of its file, or its place in a shard
     size: int  # in bytes
-    stratum: str  # format and samples, as the header has them
+    group: str  # by `group_of`, as its header has it
     weight: float  # how many images of the data set it stands for
     is_labels: bool  # its samples are numbers of classes
     read: Callable[[], bytes]  # gives its bytes
@@ -79,29 +79,24 @@ def open_dataset(
     skipped: Counter[str] = Counter()
     others: Counter[str] = Counter()  # by suffix
     loose: list[tuple[Folder, Stored]] = []
-    shards: list[tuple[str, str, Stored]] = []  # folder, kind and file
-    files: list[tuple[Folder, Stored]] = []
+    shards: list[tuple[Folder, Stored, str, str]] = []  # and folder's name, and kind
     for url, listed in sources.folders.items():
         root, prefix = sources.root_of(url)
         folder = open_folder(root)
         for file in (replace(each, name=prefix + each.name) for each in listed.values()):
             kind = kind_of(folder, file)
-            is_image = kind == FILES and has_image_suffix(file.name, options)
-            if file.size == 0 and (is_image or kind != FILES):
+            if kind == FILES and not has_image_suffix(file.name, options):
+                suffix = PurePosixPath(file.name).suffix.lower()
+                skipped[_L3_FILES if suffix == ".l3" else "files that are not images"] += 1
+                others[suffix] += 1
+            elif not file.size:
                 skipped["empty files"] += 1
-            elif kind != FILES:
-                shards.append((root, kind, file))
-                files.append((folder, file))
-            elif file.name.lower().endswith(".l3"):
-                skipped[_L3_FILES] += 1
-            elif is_image:
+            elif kind == FILES:
                 loose.append((folder, file))
-                files.append((folder, file))
             else:
-                others[PurePosixPath(file.name).suffix.lower()] += 1
-                skipped["files that are not images"] += 1
-    found = DataSet(files, any(map(is_remote, sources.folders)))
-    found.failures += sources.failures
+                shards.append((folder, file, root, kind))
+    files = [*loose, *(shard[:2] for shard in shards)]
+    found = DataSet(files, any(map(is_remote, sources.folders)), failures=sources.failures)
     found.notes += [f"{what} skipped: {count}" for what, count in sorted(skipped.items())]
     seconds /= bool(loose) + bool(shards) or 1
     names = {file.name for _, file in loose}
@@ -143,12 +138,12 @@ def _look_at_files(
             continue
         labels = bool(options.labels_of(file.name))
         read = partial(_read_file, folder, file.name)
-        looked.append(Candidate(file.name, file.size, _stratum(head, labels), 1.0, labels, read))
+        looked.append(_candidate(file.name, file.size, head, labels, read))
     found.candidates += [replace(each, weight=len(files) / len(looked)) for each in looked]
 
 
 def _look_into_shards(
-    shards: Sequence[tuple[str, str, Stored]],
+    shards: Sequence[tuple[Folder, Stored, str, str]],
     found: DataSet,
     options: Options,
     samples: int,
@@ -166,7 +161,7 @@ def _look_into_shards(
         if len(looked) >= _SPARE * samples or held >= _HELD_BYTES:
             is_whole = False
             break
-        root, kind, file = shards[i]
+        _, file, root, kind = shards[i]
         count = 0
         try:
             for blob in read_blobs(root, file.name, kind, options):
@@ -177,10 +172,10 @@ def _look_into_shards(
                 held += len(blob.data)
                 names.update(blob.names)
                 if blob.data:
+                    place = f"{file.name}: {blob.place}"
                     labels = bool(options.labels_of(*blob.names))
-                    name, size = f"{file.name}: {blob.place}", len(blob.data)
-                    stratum, read = _stratum(blob.data, labels), partial(bytes, blob.data)
-                    looked.append(Candidate(name, size, stratum, 1.0, labels, read))
+                    read = partial(bytes, blob.data)
+                    looked.append(_candidate(place, len(blob.data), blob.data, labels, read))
         except UsageError:
             raise
         except Exception as error:  # Containers raise anything.
@@ -188,7 +183,7 @@ def _look_into_shards(
         read_images += count
     weight = 1.0
     if looked and not is_whole:
-        shard_bytes = sum(file.size for *_, file in shards)
+        shard_bytes = sum(file.size for _, file, *_ in shards)
         weight = max(1.0, shard_bytes / held)
         found.notes.append(
             f"the number of images in shards is estimated from {read_images} of them, "
@@ -203,39 +198,38 @@ def _read_file(folder: Folder, name: str) -> bytes:
         return file.read()
 
 
-def _stratum(head: bytes, labels: bool) -> str:
+def _candidate(
+    name: str, size: int, head: bytes, labels: bool, read: Callable[[], bytes]
+) -> Candidate:
     try:
-        return group_of(head, read_header(head), labels=labels)
+        group = group_of(head, read_header(head), labels=labels)
     except ImageError:
-        return format_of(head)[0]
+        group = format_of(head)[0]
+    return Candidate(name, size, group, 1.0, labels, read)
 
 
 def draw(candidates: Sequence[Candidate], count: int, rng: np.random.Generator) -> list[Candidate]:
-    """A sample, stratified by headers and, within a stratum, by size.
+    """A sample, stratified by group and, within a group, by size.
 
-    The strata alternate, so that the beginning is a smaller sample.
+    The groups alternate, so that the beginning is a smaller sample.
     """
-    strata: dict[str, list[Candidate]] = defaultdict(list)
+    groups: dict[str, list[Candidate]] = defaultdict(list)
     for each in candidates:
-        strata[each.stratum].append(each)
-    drawn: list[list[Candidate]] = []
-    for stratum in strata.values():
-        stratum.sort(key=lambda each: (each.size, each.name))
-        share = round(count * len(stratum) / len(candidates))
-        bins = min(len(stratum), max(_SMALLEST_STRATUM, share))
-        edges = [i * len(stratum) // bins for i in range(bins + 1)]
+        groups[each.group].append(each)
+    drawn: list[tuple[float, int, Candidate]] = []
+    for number, group in enumerate(groups.values()):
+        group.sort(key=lambda each: (each.size, each.name))
+        share = round(count * len(group) / len(candidates))
+        bins = min(len(group), max(_SMALLEST_GROUP, share))
+        edges = [i * len(group) // bins for i in range(bins + 1)]
         chosen = [
             replace(
-                stratum[rng.integers(first, end)],
-                weight=sum(each.weight for each in stratum[first:end]),
+                group[rng.integers(first, end)],
+                weight=sum(each.weight for each in group[first:end]),
             )
             for first, end in pairwise(edges)
         ]
-        drawn.append([chosen[i] for i in rng.permutation(len(chosen))])
-    # Each stratum evenly over the whole.
-    places = [
-        ((i + 0.5) / len(stratum), number, each)
-        for number, stratum in enumerate(drawn)
-        for i, each in enumerate(stratum)
-    ]
-    return [each for _, _, each in sorted(places, key=lambda place: place[:2])]
+        # Each group evenly over the whole.
+        order = enumerate(rng.permutation(bins))
+        drawn += [((place + 0.5) / bins, number, chosen[i]) for place, i in order]
+    return [each for _, _, each in sorted(drawn, key=lambda place: place[:2])]

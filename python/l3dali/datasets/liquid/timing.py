@@ -35,11 +35,10 @@ class Decoders:
         try:
             import nvidia.dali
 
-            import l3dali.plugin
+            import l3dali.plugin  # noqa: F401  # loads the operators
         except ImportError as error:
             raise UsageError(f"l3 profile measures DALI's operators: {error}") from None
         self.name = f"DALI {nvidia.dali.__version__}, CPU operators"
-        self._plugin = l3dali.plugin
         self._pipelines: dict[tuple[str, int, str], Any] = {}
 
     def seconds(self, stored_as: str, data: bytes, pixels: Image) -> float | None:
