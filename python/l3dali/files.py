@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from l3dali import codec
 from l3dali.arguments import DEFAULT_THREADS, checked_window, contiguous
 from l3dali.atomic import write_atomically
-from l3dali.errors import L3Error, UsageError
+from l3dali.errors import UsageError
 from l3dali.parts import (
     HEAD_BYTES,
     Member,
@@ -23,6 +23,7 @@ from l3dali.parts import (
     file_system,
     is_url,
     name_of,
+    naming,
     os_error,
     read_open,
 )
@@ -76,7 +77,7 @@ def imread(
             items, windows, max_pixels, channels, orient=orient, is_partial=is_partial
         )
 
-    with _naming(file):
+    with naming(file):
         if window is None and channels is None:
             batch = plan([contiguous(_read(file))], is_partial=False)
         elif is_url(file):
@@ -143,9 +144,9 @@ def info(file: Source | Buffer) -> codec.Info:
             or data follows the image.
         OSError, TypeError, UsageError: as in `imread`.
     """
-    with _naming(file):
+    with naming(file):
         if is_url(file):
-            return RemoteFiles([Member(file)], HEAD_BYTES).parse(lambda heads: codec.info(heads[0]))
+            return RemoteFiles([Member(file)], HEAD_BYTES).info()
         if isinstance(file, (str, os.PathLike)):
             with Path(file).open("rb") as opened:
                 return read_info(opened)
@@ -166,17 +167,7 @@ def read_info(file: SupportsRead[Any]) -> codec.Info:
     Raises:
         L3Error: as `info`.
     """
-    return OpenFile(file, seeks=False).parse(lambda heads: codec.info(heads[0]))
-
-
-@contextlib.contextmanager
-def _naming(file: Any) -> Iterator[None]:
-    """Adds the name of the file to the message of an L3Error."""
-    try:
-        yield
-    except L3Error as error:
-        name = name_of(file)
-        raise L3Error(f"{name}: {error}" if name else str(error), error.status) from None
+    return OpenFile(file, seeks=False).info()
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import itertools
@@ -16,7 +17,7 @@ from l3dali.console import printable, reason_of
 from l3dali.errors import L3Error, Status, UsageError, needs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from typing_extensions import Buffer, TypeVar
 
@@ -73,6 +74,10 @@ class PartialFiles:
             except L3Error as error:
                 if error.status is not Status.TRUNCATED or not self._read_more():
                     raise
+
+    def info(self) -> codec.Info:
+        """The metadata of the first file; raises as `parse`."""
+        return self.parse(lambda heads: codec.info(heads[0]))
 
     def _read_more(self) -> bool:
         """Reads more of the heads that are not complete; False if the files end there."""
@@ -165,6 +170,16 @@ class RemoteFiles(PartialFiles):
                 self.sizes[i] = begin + len(part)
             parts[number] = part
         return parts
+
+
+def open_remote(
+    members: Sequence[Member],
+    first_bytes: int | None = FIRST_BYTES,
+    known: Mapping[Member, bytes] = MappingProxyType({}),
+) -> RemoteFiles | None:
+    """`RemoteFiles` if any of the members is behind a URL, else None."""
+    is_remote = any(is_url(member.path) for member in members)
+    return RemoteFiles(members, first_bytes, known) if is_remote else None
 
 
 class OpenFile(PartialFiles):
@@ -303,6 +318,16 @@ def os_error(error: BaseException, url: str, tries: str = "") -> OSError:
 
 def is_url(file: Any) -> TypeGuard[str]:
     return isinstance(file, str) and "://" in file
+
+
+@contextlib.contextmanager
+def naming(file: Any) -> Iterator[None]:
+    """Adds the name of the file to the message of an L3Error."""
+    try:
+        yield
+    except L3Error as error:
+        name = name_of(file)
+        raise L3Error(f"{name}: {error}" if name else str(error), error.status) from None
 
 
 def name_of(file: Any) -> str:

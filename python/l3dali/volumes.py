@@ -14,7 +14,7 @@ from l3dali import arguments, codec
 from l3dali.arguments import DEFAULT_THREADS, TILE_HEIGHTS, TILE_WIDTHS
 from l3dali.errors import L3Error, Status
 from l3dali.metadata import VOLUME, Volume
-from l3dali.parts import Member, OpenFile, RemoteFiles, is_url, name_of
+from l3dali.parts import Member, OpenFile, RemoteFiles, is_url, naming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -171,13 +171,12 @@ def decode_volume(
         OSError, UsageError: as in `imread`.
         TypeError, ValueError: the file holds no volume, or an argument is not valid.
     """
-    try:
+    with naming(data):
         if is_url(data):
             remote = RemoteFiles([Member(data)])
-            info = remote.parse(lambda heads: codec.info(heads[0]))
+            info = remote.info()
         elif isinstance(data, (str, os.PathLike)):
-            with Path(data).open("rb") as file:
-                info = OpenFile(file, seeks=False).parse(lambda heads: codec.info(heads[0]))
+            info = _info_of(data)
         else:
             data = arguments.contiguous(data)
             info = codec.head_info(memoryview(data).cast("B"))
@@ -195,9 +194,9 @@ def decode_volume(
             max(0, min(at + length, end) - low)
             for at, length, end, low in zip(begin, size, whole, first, strict=True)
         ]
-        shape = (*size, count)
+        array = np.empty((*size, count), info.dtype)
         if inner == list(size):
-            array = np.empty(shape, info.dtype)
+            pass
         elif fill_values is None:
             raise L3Error(
                 f"the window {tuple(begin)} of {tuple(size)} voxels reaches out of the volume of "
@@ -205,7 +204,6 @@ def decode_volume(
                 Status.INVALID_ARGUMENT,
             )
         else:
-            array = np.empty(shape, info.dtype)
             array[:] = np.asarray(fill_values).astype(info.dtype)
         if 0 not in inner:
             z, y, x = first
@@ -229,10 +227,12 @@ def decode_volume(
                 row_strides=[array.strides[1]] * inner[0],
                 threads=arguments.checked_threads(threads),
             )
-    except L3Error as error:
-        name = name_of(data)
-        raise L3Error(f"{name}: {error}" if name else str(error), error.status) from None
     return array[..., 0] if count == 1 else array
+
+
+def _info_of(path: str | os.PathLike[str]) -> codec.Info:
+    with Path(path).open("rb") as file:
+        return OpenFile(file, seeks=False).info()
 
 
 def _checked_window(
@@ -292,11 +292,10 @@ def check_same_grid(image: str | os.PathLike[str], labels: str | os.PathLike[str
     """The volume in a label map; ValueError if its shape or affine differs from the image's."""
     volumes = []
     for path in (image, labels):
-        with Path(path).open("rb") as file:
-            info = OpenFile(file, seeks=False).parse(lambda heads: codec.info(heads[0]))
-        if info.volume is None:
+        volume = _info_of(path).volume
+        if volume is None:
             raise ValueError(f"{path} is not a volume")
-        volumes.append(info.volume)
+        volumes.append(volume)
     one, other = volumes
     if one.shape != other.shape:
         raise ValueError(f"{image} has shape {one.shape}, but {labels} has {other.shape}")

@@ -111,10 +111,10 @@ def test_one_that_is_refused(device: str, files: list[bytes]) -> None:
         l3dali.torch.decode(files[0], device=device, max_pixels=100)
 
 
-@pytest.mark.parametrize("function", [l3dali.torch.decode, l3dali.torch.decode_batch])
-def test_one_default_of_threads(function: Any) -> None:
-    default = inspect.signature(function).parameters["threads"].default
-    assert default == inspect.signature(l3dali.decode).parameters["threads"].default == 1
+def test_one_thread_is_the_default() -> None:
+    for function in (l3dali.decode, l3dali.torch.decode_batch):
+        assert inspect.signature(function).parameters["threads"].default == 1
+    assert decoding.DecodeOptions().threads == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.uint16, torch.int16])

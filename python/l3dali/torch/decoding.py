@@ -15,7 +15,7 @@ from l3dali.arguments import DEFAULT_THREADS, LAYOUTS, Layout, Window
 from l3dali.codec import DEFAULT_MAX_PIXELS, explain_errors
 from l3dali.console import printable
 from l3dali.errors import L3Error
-from l3dali.parts import FIRST_BYTES, Member, RemoteFiles, is_url
+from l3dali.parts import FIRST_BYTES, Member, open_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer, Unpack
 
     from l3dali import _cuda
+    from l3dali.parts import RemoteFiles
 
 __all__ = ["FileOptions", "Layout", "Mode", "decode", "decode_batch", "decode_files"]
 
@@ -35,61 +36,47 @@ _DTYPES = (
 )
 
 
+class FileOptions(TypedDict, total=False):
+    """The options of `decode_files`, as in `decode_batch`."""
+
+    device: torch.device | str | int
+    mode: Mode
+    dtype: torch.dtype | None
+    fill_range: bool | None
+    layout: Layout
+    channels: Sequence[int] | None
+    threads: int
+    max_pixels: int | None
+
+
 def decode(
-    data: Buffer | torch.Tensor,
-    *,
-    device: torch.device | str | int = "cpu",
-    mode: Mode = "UNCHANGED",
-    dtype: torch.dtype | None = None,
-    fill_range: bool | None = None,
-    layout: Layout = "CHW",
-    window: Window | None = None,
-    channels: Sequence[int] | None = None,
-    threads: int = DEFAULT_THREADS,
-    max_pixels: int | None = DEFAULT_MAX_PIXELS,
+    data: Buffer | torch.Tensor, *, window: Window | None = None, **options: Unpack[FileOptions]
 ) -> torch.Tensor:
     """Decodes an L3 image to a tensor of three axes.
 
     Arguments and errors are those of `decode_batch`, for one file and one window. On a GPU
     `decode_batch` is much faster, as it decodes many images at once.
     """
-    options = DecodeOptions(device, mode, dtype, fill_range, layout, channels, threads, max_pixels)
-    files, windows = (
-        [arguments.contiguous(_bytes_of(data))],
-        [arguments.checked_window("window", window)],
-    )
-    return _decode(files, windows, options, True, False)[0]
+    file = arguments.contiguous(_bytes_of(data))
+    windows = [arguments.checked_window("window", window)]
+    return _decode([file], windows, DecodeOptions(**options), True, False)[0]
 
 
 @overload
 def decode_batch(
     items: Sequence[Buffer | torch.Tensor],
     *,
-    device: torch.device | str | int = "cpu",
-    mode: Mode = "UNCHANGED",
-    dtype: torch.dtype | None = None,
-    fill_range: bool | None = None,
-    layout: Layout = "CHW",
     windows: Sequence[Window | None] | None = None,
-    channels: Sequence[int] | None = None,
     batched: Literal[False] = False,
-    threads: int = DEFAULT_THREADS,
-    max_pixels: int | None = DEFAULT_MAX_PIXELS,
+    **options: Unpack[FileOptions],
 ) -> list[torch.Tensor]: ...
 @overload
 def decode_batch(
     items: Sequence[Buffer | torch.Tensor],
     *,
-    device: torch.device | str | int = "cpu",
-    mode: Mode = "UNCHANGED",
-    dtype: torch.dtype | None = None,
-    fill_range: bool | None = None,
-    layout: Layout = "CHW",
     windows: Sequence[Window | None] | None = None,
-    channels: Sequence[int] | None = None,
     batched: Literal[True],
-    threads: int = DEFAULT_THREADS,
-    max_pixels: int | None = DEFAULT_MAX_PIXELS,
+    **options: Unpack[FileOptions],
 ) -> torch.Tensor: ...
 def decode_batch(
     items: Sequence[Buffer | torch.Tensor],
@@ -144,19 +131,6 @@ def decode_batch(
     checked = arguments.checked_windows(windows, len(files))
     options = DecodeOptions(device, mode, dtype, fill_range, layout, channels, threads, max_pixels)
     return _decode(files, checked, options, batched, True)
-
-
-class FileOptions(TypedDict, total=False):
-    """The options of `decode_files`, as in `decode_batch`."""
-
-    device: torch.device | str | int
-    mode: Mode
-    dtype: torch.dtype | None
-    fill_range: bool | None
-    layout: Layout
-    channels: Sequence[int] | None
-    threads: int
-    max_pixels: int | None
 
 
 @overload
@@ -240,9 +214,9 @@ def decode_members(
         empty: makes the tensor of a batch, as `torch.empty`.
     """
     with naming_members(members):
-        if remote is None and any(is_url(member.path) for member in members):
+        if remote is None:
             is_whole = options.channels is None and not any(windows)
-            remote = RemoteFiles(members, None if is_whole else FIRST_BYTES)
+            remote = open_remote(members, None if is_whole else FIRST_BYTES)
         return _decode(members, windows, options, batched, True, remote, empty)
 
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
 from l3dali import arguments, codec
 from l3dali.errors import L3Error
-from l3dali.parts import Member, OpenFile, RemoteFiles, is_url
+from l3dali.parts import Member, OpenFile, open_remote
 from l3dali.torch.decoding import (
     DecodeOptions,
     FileOptions,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from l3dali.arguments import Window
+    from l3dali.parts import RemoteFiles
 
 __all__ = ["Loader", "Shards"]
 
@@ -249,7 +250,7 @@ class Loader(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is not wher
     ) -> tuple[Any, int]:
         rows = [_parts_of(self._samples[number]) for number in numbers]
         columns: list[Any] = [list(column) for column in zip(*rows, strict=True)]
-        images = [i for i, part in enumerate(rows[0]) if isinstance(part, Member)]
+        images = [i for i, part in enumerate(rows[0]) if type(part) is Member]
         chosen = options * len(images) if len(options) == 1 else options
         if len(chosen) != len(images):
             raise ValueError(f"{len(options)} options for {len(images)} images of a sample")
@@ -266,7 +267,7 @@ class Loader(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is not wher
                 size += sum(tensor.nbytes for tensor in columns[i])
                 remote = None
             elif isinstance(part, _Blob):
-                columns[i] = _read_blobs(columns[i])
+                columns[i] = _read_all(columns[i])
             elif not (self._transform or self._collate):
                 columns[i] = default_collate(columns[i])
         return self._collated(columns, randoms, is_tuple=_is_tuple(self._samples[numbers[0]])), size
@@ -275,13 +276,12 @@ class Loader(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is not wher
         self, window: WindowFunction, members: list[Member], randoms: list[np.random.Generator]
     ) -> tuple[list[Window | None], RemoteFiles | None]:
         """A window for each sample; with files behind URLs, of which the heads are read."""
-        remote = None
         with naming_members(members):
-            if any(is_url(member.path) for member in members):
-                remote = RemoteFiles(members, known=self._heads)
-                infos = remote.parse(lambda heads: _each(codec.info, heads))
-            else:
+            remote = open_remote(members, known=self._heads)
+            if remote is None:
                 infos = _each(_info_of, members)
+            else:
+                infos = remote.parse(lambda heads: _each(codec.info, heads))
         drawn = [window(info, random) for info, random in zip(infos, randoms, strict=True)]
         return arguments.checked_windows(drawn, len(members)), remote
 
@@ -293,8 +293,8 @@ class Loader(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is not wher
         remote: RemoteFiles | None,
     ) -> Any:
         """The tensors of files: one if they are alike. Keeps the heads of remote files."""
-        if remote is None and any(windows) and any(is_url(member.path) for member in members):
-            remote = RemoteFiles(members, known=self._heads)
+        if remote is None and any(windows):
+            remote = open_remote(members, known=self._heads)
         try:
             tensors = decode_members(
                 members, windows, options, batched=None, remote=remote, empty=self._memory.empty
@@ -350,12 +350,8 @@ class _Memory:
         return torch.from_numpy(part).view(dtype).view(shape)
 
 
-class _Blob(NamedTuple):
+class _Blob(Member):
     """A member of a tar file that is given as bytes."""
-
-    path: str
-    offset: int
-    size: int
 
 
 class Shards(Sequence[Any]):
@@ -385,16 +381,16 @@ class Shards(Sequence[Any]):
         self._paths = [member_of("paths", path).path for path in paths]
         self._ext = (ext,) if isinstance(ext, str) else tuple(ext)
         self._has_one = isinstance(ext, str)
-        indexes = [path.removesuffix(".tar") + ".idx" for path in self._paths]
-        if index_paths is not None:
-            indexes = [member_of("index_paths", path).path for path in index_paths]
+        if index_paths is None:
+            index_paths = [path.removesuffix(".tar") + ".idx" for path in self._paths]
+        indexes = [member_of("index_paths", path) for path in index_paths]
         if len(indexes) != len(self._paths):
             raise ValueError(f"{len(indexes)} index_paths for {len(self._paths)} paths")
         places, shards = [], []
-        for shard, (index, text) in enumerate(zip(indexes, _read_texts(indexes), strict=True)):
-            lines = text.splitlines()
+        for shard, (index, content) in enumerate(zip(indexes, _read_all(indexes), strict=True)):
+            lines = content.decode().splitlines()
             if not lines or lines[0].split()[0] not in ("v1.1", "v1.2"):
-                raise ValueError(f"{index}: the index must begin with v1.1 or v1.2")
+                raise ValueError(f"{index.path}: the index must begin with v1.1 or v1.2")
             step = 3 if lines[0].startswith("v1.1") else 4
             for number, line in enumerate(lines[1:], 2):
                 words = line.split()
@@ -402,7 +398,7 @@ class Shards(Sequence[Any]):
                 found = {name: (int(offset), int(size)) for name, offset, size in members}
                 missing = [each for each in self._ext if each not in found]
                 if missing:
-                    raise ValueError(f"{index}, line {number}: the sample has no {missing[0]}")
+                    raise ValueError(f"{index.path}, line {number}: the sample has no {missing[0]}")
                 places.append([found[each] for each in self._ext])
                 shards.append(shard)
         self._places = np.array(places, np.int64).reshape(-1, len(self._ext), 2)
@@ -422,20 +418,12 @@ class Shards(Sequence[Any]):
         return parts[0] if self._has_one else tuple(parts)
 
 
-def _read_texts(paths: list[str]) -> list[str]:
+def _read_all(members: Sequence[Member]) -> list[bytes]:
     """The contents of files, local or behind URLs."""
-    if any(map(is_url, paths)):
-        contents = RemoteFiles([Member(path) for path in paths], None).parse(list)
-    else:
-        contents = [Path(path).read_bytes() for path in paths]
-    return [content.decode() for content in contents]
-
-
-def _read_blobs(blobs: list[_Blob]) -> list[bytes]:
-    if any(is_url(blob.path) for blob in blobs):
-        return RemoteFiles([Member(*blob) for blob in blobs], None).parse(list)
+    if (remote := open_remote(members, None)) is not None:
+        return remote.parse(list)
     contents = []
-    for path, offset, size in blobs:
+    for path, offset, size in members:
         with Path(path).open("rb") as file:
             file.seek(offset)
             contents.append(file.read(size))
@@ -443,7 +431,7 @@ def _read_blobs(blobs: list[_Blob]) -> list[bytes]:
 
 
 def _is_tuple(sample: Any) -> bool:
-    return isinstance(sample, (tuple, list)) and not isinstance(sample, (Member, _Blob))
+    return isinstance(sample, (tuple, list)) and not isinstance(sample, Member)
 
 
 def _parts_of(sample: Any) -> list[Any]:
@@ -458,8 +446,7 @@ def _parts_of(sample: Any) -> list[Any]:
 def _info_of(member: Member) -> codec.Info:
     with Path(member.path).open("rb") as file:
         file.seek(member.offset)
-        opened = OpenFile(file, seeks=False, size=member.size)
-        return opened.parse(lambda heads: codec.info(heads[0]))
+        return OpenFile(file, seeks=False, size=member.size).info()
 
 
 def _each(function: Callable[[Any], codec.Info], items: Sequence[Any]) -> list[codec.Info]:
