@@ -91,7 +91,7 @@ def unreadable(error: Exception) -> ImageError:
     name, text = type(error).__name__, str(error)
     if isinstance(error, (MemoryError, ImportError)):
         return ImageError(f"cannot be read: {name}: {text}")
-    if _TOO_EARLY.search(text):
+    if re.search(_TOO_EARLY, text):
         return ImageError(ENDS_TOO_EARLY)
     python = (ArithmeticError, AttributeError, LookupError, TypeError, UnicodeError)
     # The text of some errors of imagecodecs is garbage.
@@ -104,7 +104,7 @@ def unreadable(error: Exception) -> ImageError:
 
 ENDS_TOO_EARLY = "cannot be read: the file ends too early"
 # Texts of libpng, struct, Pillow, NumPy, tifffile and netpbmfile.
-_TOO_EARLY = re.compile(
+_TOO_EARLY = (
     r"input stream too small|requires a buffer|image file is truncated|smaller than requested"
     r"|failed to read \d+ bytes|cannot reshape array|EOF: reading|data is less than expected"
 )

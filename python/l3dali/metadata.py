@@ -167,14 +167,12 @@ def volume_of(metadata: Mapping[str, Any] | None, height: int, width: int) -> Vo
     return _volume(pairs.get("depth"), pairs.get("height"), height, width, pairs)
 
 
-_VOLUME = re.compile(
-    rb'"volume"\s*:\s*\{\s*"depth"\s*:\s*(\d{1,10})\s*,\s*"height"\s*:\s*(\d{1,10})'
-)
+_VOLUME = rb'"volume"\s*:\s*\{\s*"depth"\s*:\s*(\d{1,10})\s*,\s*"height"\s*:\s*(\d{1,10})'
 
 
 def volume_in(metadata_json: bytes | None, height: int, width: int) -> Volume | None:
     """As `volume_of`, without reading the rest; the rule of src/output/volume.cc."""
-    found = _VOLUME.search(metadata_json or b"")
+    found = re.search(_VOLUME, metadata_json or b"")
     if found is None:
         return None
     return _volume(int(found[1]), int(found[2]), height, width, metadata_json or b"")

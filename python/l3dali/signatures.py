@@ -36,7 +36,7 @@ _NIFTI_SIZES = (b"\x5c\1\0\0", b"\0\0\1\x5c", b"\x1c\2\0\0", b"\0\0\2\x1c")  # o
 _SHORT_SIGNATURES = (b"BM", JPEGXL_CODESTREAM, *_NETPBM)
 # Longer patterns for short signatures: reserved bytes and size of BMP; sizes or words of netpbm.
 # Text may begin like netpbm in digits.
-_SURE = re.compile(
+_SURE = (
     rb"(?s:BM.{4}\0{4}.{4})[\x0c(48@l|]\0|P[4-6]\n(?:#|\d+\s+\d)|P7\n(?:#|[A-Z]+ )|P[Ff]\n\d+\s+\d"
 )
 # By `format_of`: the name for people, and the suffixes, the usual one first.
@@ -87,7 +87,7 @@ def format_of(data: bytes) -> tuple[str, bool]:
     for name, signatures in SIGNATURES.items():
         for signature in signatures:
             if data.startswith(signature):
-                return name, signature not in _SHORT_SIGNATURES or bool(_SURE.match(data))
+                return name, signature not in _SHORT_SIGNATURES or bool(re.match(_SURE, data))
     head = data[:4]
     if head.startswith(b"\x1f\x8b\x08"):
         try:

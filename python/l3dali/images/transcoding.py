@@ -12,9 +12,6 @@ import numpy as np
 from l3dali import codec
 from l3dali.arguments import DEFAULT_THREADS, checked_max_pixels
 from l3dali.errors import ImageError
-from l3dali.images.formats import read_header
-from l3dali.images.picture import Picture
-from l3dali.images.reading import read_picture
 from l3dali.metadata import (
     extra_samples,
     of_channels,
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
 
     from l3dali.arguments import Layout
     from l3dali.codec import Image
-    from l3dali.images.picture import Palette
+    from l3dali.images.picture import Palette, Picture
 
 # Key-value pair of results: the suffix of a lossy source.
 LOSSY_SUFFIX_KEY = "lossy_source_suffix"
@@ -103,6 +100,8 @@ def transcode(
             if coding is not None:
                 raise
             kept = "rans"
+    from l3dali.images.reading import read_picture  # `import l3dali` loads no formats
+
     picture = read_picture(
         content,
         palette=palette,
@@ -172,6 +171,9 @@ def encode_jpeg(
         JpegRefusedError: the coding does not support the file.
         ImageError: the file is damaged or too large.
     """
+    from l3dali.images.formats import read_header
+    from l3dali.images.reading import read_picture
+
     read_header(data).check_pixels(max_pixels)
     encoded, answer = codec.encode_jpeg(data, **options)
     if encoded is None:
@@ -215,6 +217,8 @@ def decoded_picture(
     `channels` are those that were decoded, None for all. A part of them has neither profile nor
     palette.
     """
+    from l3dali.images.picture import Picture
+
     try:
         metadata, is_damaged = info.metadata, info.palette_is_damaged
         tiff_of_metadata(metadata)
