@@ -1,8 +1,7 @@
-// Tests of include/l3/l3.h: ranges of files, allocators, groups and chunks that are kept.
+// Tests of include/l3/l3.h: allocators, groups and chunks that are kept.
 #undef NDEBUG  // which would leave out assert()
 #include <cassert>
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 #include "l3/l3.h"
@@ -44,33 +43,6 @@ l3_status Decode(const Bytes& file, const l3_allocator* allocator) {
   return status;
 }
 
-void CheckWindow(const Bytes& file) {
-  l3_decode_options options = {};
-  options.struct_size = sizeof(options);
-  options.window = {9, 5, 20, 10};
-  const uint32_t channels[] = {2};
-  options.channels = channels;
-  options.channel_count = 1;
-  l3_range ranges[8] = {};
-  size_t count = 0;
-  const auto list = [&](size_t size, size_t capacity) {
-    return l3_payload_ranges(file.data(), size, &options, 0, ranges, capacity, &count);
-  };
-  assert(list(file.size(), 8) == L3_OK && count == 4);  // header and index, and three tiles
-  assert(list(file.size(), 3) == L3_OUTPUT_TOO_SMALL && count == 4);
-  assert(list(40, 8) == L3_TRUNCATED && count == 0);
-  Bytes parts(file.size()), pixels(20 * 10);
-  for (const l3_range& range : ranges) {
-    std::memcpy(parts.data() + range.offset, file.data() + range.offset, range.size);
-  }
-  assert(l3_decode(parts.data(), parts.size(), &options, pixels.data(), 200, nullptr) == L3_OK);
-  for (size_t i = 0; i < pixels.size(); ++i) {
-    assert(pixels[i] == original[((9 + i / 10) * kWidth + 5 + i % 10) * kChannels + 2]);
-  }
-  options.struct_size = 3;
-  assert(list(file.size(), 8) == L3_INVALID_ARGUMENT && count == 0);
-}
-
 }  // namespace
 
 int main() {
@@ -93,7 +65,6 @@ int main() {
     assert(Encode(&options, &to_file) == L3_OK);
     assert(Decode(file, &to_pixels) == L3_OK && pixels == original);
   }
-  CheckWindow(file);
   l3_info info = {};
   info.struct_size = sizeof(info);
   assert(l3_read_info(file.data(), file.size(), &info) == L3_OK && info.group_count == 3);

@@ -1,6 +1,6 @@
 // Tests of src/files: handles, and reads of files that change.
 //
-//   l3_files_test NAME   runs a test; exits with 1 and says where it failed
+//   l3_files_test NAME
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,8 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <map>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -18,13 +16,7 @@
 #include "files/attempts.h"
 #include "files/file_handle.h"
 #include "files/open_file.h"
-
-#define CHECK(condition)                                                              \
-  do {                                                                                \
-    if (!(condition)) {                                                               \
-      throw std::runtime_error("line " + std::to_string(__LINE__) + ": " #condition); \
-    }                                                                                 \
-  } while (false)
+#include "test_program.h"
 
 namespace l3 {
 namespace {
@@ -211,7 +203,7 @@ void OtherThingsAreNoFiles() {
   CHECK(Says(opened.Open(file.path()), "not a regular file"));
 }
 
-const std::map<std::string, void (*)()> kTests = {
+const Tests kTests = {
     {"attempts_end_in_time", AttemptsEndInTime},
     {"changed_files", ChangedFiles},
     {"direct_reads", DirectReads},
@@ -224,17 +216,4 @@ const std::map<std::string, void (*)()> kTests = {
 }  // namespace
 }  // namespace l3
 
-int main(int argc, char** argv) {
-  const auto test = l3::kTests.find(argc == 2 ? argv[1] : "");
-  if (test == l3::kTests.end()) {
-    std::fprintf(stderr, "usage: l3_files_test NAME\n");
-    return 2;
-  }
-  try {
-    test->second();
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s: %s\n", argv[1], error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return l3::RunTest(l3::kTests, argc, argv); }

@@ -21,6 +21,7 @@
 
 #include "encoder/jpeg_file.h"
 #include "fuzz/check_jpeg.h"
+#include "fuzz/mutator.h"
 
 namespace {
 
@@ -88,28 +89,11 @@ int Mutate(uint32_t count, const std::string& folder) {
     files.push_back(ReadFile(entry.path()));
   }
   std::sort(files.begin(), files.end());
-  uint64_t random = 1;
-  const auto below = [&](size_t limit) {
-    random = random * 6364136223846793005 + 1442695040888963407;
-    return static_cast<size_t>(random >> 33) % limit;
-  };
+  l3::fuzz::Dice dice(1);
+  const auto pick = [&] { return files[dice.Below(static_cast<uint32_t>(files.size()))]; };
   for (uint32_t i = 0; i < count; ++i) {
-    std::vector<uint8_t> file = files[below(files.size())];
-    for (size_t n = below(4); n > 0; --n) {
-      const size_t place = below(file.size());
-      switch (below(4)) {
-        case 0: file[place] ^= static_cast<uint8_t>(1u << below(8)); break;
-        case 1: file[place] = static_cast<uint8_t>(below(256)); break;
-        case 2: file.resize(std::max<size_t>(1, place)); break;
-        default: {  // bytes of another file
-          const std::vector<uint8_t>& other = files[below(files.size())];
-          const size_t begin = below(other.size());
-          const size_t size = below(std::min(other.size() - begin, size_t{64}) + 1);
-          file.insert(file.begin() + static_cast<ptrdiff_t>(place), other.data() + begin,
-                      other.data() + begin + size);
-        }
-      }
-    }
+    std::vector<uint8_t> file = pick();
+    for (uint32_t n = dice.Below(4); n > 0; --n) l3::fuzz::Damage(pick(), &dice, &file);
     const std::string error = l3::fuzz::CheckJpeg(file.data(), file.size());
     if (error.empty()) continue;
     std::fprintf(stderr, "mutant %u: %s\n", i, error.c_str());

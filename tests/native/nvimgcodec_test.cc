@@ -20,7 +20,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <random>
 #include <stdexcept>
@@ -31,31 +30,10 @@
 
 #include "cuda/emulation/emulated_device.h"
 #include "encoder/encoder.h"
+#include "failing_allocations.h"
 #include "nvimgcodec/abi.h"
 #include "nvimgcodec/gpu.h"
-
-#define CHECK(condition)                                                              \
-  do {                                                                                \
-    if (!(condition)) {                                                               \
-      throw std::runtime_error("line " + std::to_string(__LINE__) + ": " #condition); \
-    }                                                                                 \
-  } while (false)
-
-namespace {
-std::atomic<int64_t> g_allocations{-1};  // that succeed before one fails; negative: all
-}  // namespace
-
-// Not inline, or GCC takes malloc and delete for a mismatch.
-[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
-  if (g_allocations >= 0 && g_allocations-- == 0) return nullptr;
-  return std::malloc(bytes == 0 ? 1 : bytes);
-}
-[[gnu::noinline]] void* operator new(size_t bytes) {
-  if (void* memory = operator new(bytes, std::nothrow)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#include "test_program.h"
 
 namespace l3 {
 
@@ -639,9 +617,10 @@ class DeviceBuffer {
   std::shared_ptr<void> memory_;
 };
 
-// One batch, on one stream or taking turns on several.
+// One batch, on one stream or taking turns on several. The call itself may have to fail.
 std::vector<Result> DecodeOnGpu(const Framework& framework, const Decoder& decoder,
-                                const std::vector<Item>& items, size_t stream_count = 1) {
+                                const std::vector<Item>& items, size_t stream_count = 1,
+                                bool succeeds = true) {
   struct Open {
     CodeStream stream;
     Image image;
@@ -669,7 +648,7 @@ std::vector<Result> DecodeOnGpu(const Framework& framework, const Decoder& decod
     code_streams.push_back(one.stream.desc());
   }
   CHECK(decoder.DecodeBatch(images, code_streams, items[0].ask.orient) ==
-        NVIMGCODEC_STATUS_SUCCESS);
+        (succeeds ? NVIMGCODEC_STATUS_SUCCESS : NVIMGCODEC_STATUS_EXECUTION_FAILED));
   std::vector<Result> results;
   for (Open& one : open) {
     CHECK(one.image.times_ready == 1);
@@ -929,23 +908,8 @@ void MemoryOfTheFramework() {
     device = {};
     pinned = {};
     device_pool.is_empty = true;
-    std::vector<const nvimgcodecImageDesc_t*> images;
-    std::vector<const nvimgcodecCodeStreamDesc_t*> streams;
-    std::deque<CodeStream> code_streams;
-    std::deque<Image> outputs;
-    std::deque<DeviceBuffer> buffers;
-    for (const Item& item : items) {
-      CodeStream& stream = code_streams.emplace_back(item.file);
-      Image& image = outputs.emplace_back();
-      Describe(*Parse(framework, stream), item.ask, &image, &stream);
-      image.info.buffer = buffers.emplace_back(image.bytes()).data();
-      image.info.buffer_kind = NVIMGCODEC_IMAGE_BUFFER_KIND_STRIDED_DEVICE;
-      images.push_back(image.desc());
-      streams.push_back(stream.desc());
-    }
-    CHECK(decoder.DecodeBatch(images, streams, false) == NVIMGCODEC_STATUS_EXECUTION_FAILED);
-    for (const Image& image : outputs) {
-      CHECK(image.times_ready == 1 && image.status == NVIMGCODEC_PROCESSING_STATUS_FAIL);
+    for (const Result& result : DecodeOnGpu(framework, decoder, items, 1, false)) {
+      CHECK(result.decoded == NVIMGCODEC_PROCESSING_STATUS_FAIL);
     }
     CHECK(framework.HasSaid("out of memory"));
     device_pool.is_empty = false;
@@ -1058,12 +1022,14 @@ struct Encoding {
   bool ran_out = false;  // of memory
 };
 
+constexpr uint64_t kEnough = ~uint64_t{0};
+
 struct EncodeAsk {
   std::string options;
   nvimgcodecQualityType_t quality = NVIMGCODEC_QUALITY_TYPE_DEFAULT;
   size_t room = SIZE_MAX;
   uint32_t tile_width = 0;
-  int64_t allocations = -1;  // that succeed before one fails; negative: all
+  uint64_t allocations = kEnough;  // that succeed before one fails
 };
 
 Encoding Encode(const Framework& framework, const Image& image, const EncodeAsk& ask = {}) {
@@ -1085,10 +1051,11 @@ Encoding Encode(const Framework& framework, const Image& image, const EncodeAsk&
   params.quality_value = 95;
   result.can_encode = desc.canEncode(encoder, stream.desc(), image.desc(), &params, 0);
   if (encoder != nullptr) {
-    g_allocations = ask.allocations;
+    const uint64_t failing = allocations + ask.allocations;
+    if (ask.allocations != kEnough) failing_allocation = failing;
     const nvimgcodecStatus_t status = desc.encode(encoder, stream.desc(), image.desc(), &params, 0);
-    result.ran_out = ask.allocations >= 0 && g_allocations < 0;
-    g_allocations = -1;
+    failing_allocation = ~uint64_t{0};
+    result.ran_out = ask.allocations != kEnough && allocations > failing;
     result.encoded = image.status;
     CHECK((status == NVIMGCODEC_STATUS_SUCCESS) == (image.status == kSuccess));
     desc.destroy(encoder);
@@ -1335,7 +1302,7 @@ void RunMutants(uint32_t count, uint32_t seed, const std::vector<std::string>& p
   CHECK(seen.size() > 2);
 }
 
-const std::map<std::string, void (*)()> kTests = {
+const Tests kTests = {
     {"batches_on_threads", BatchesOnThreads},
     {"colors_that_l3_does_not_have", ColorsThatL3DoesNotHave},
     {"damage_fails_alone", DamageFailsAlone},

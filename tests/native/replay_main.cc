@@ -23,6 +23,7 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fuzz/change_target.h"
@@ -194,44 +195,32 @@ int RunCorpora(const std::string& path) {
 }
 
 int Run(const std::vector<std::string>& args) {
-  uint64_t mutants = 0;
-  uint64_t changes = 0;
-  uint64_t images = 0;
-  uint64_t changing_images = 0;
-  uint64_t built = 0;
-  uint64_t seed = 0;
-  std::string corpora;
+  std::map<std::string, std::string> options;
   std::vector<std::string> paths;
   for (size_t i = 0; i < args.size(); ++i) {
-    const auto number = [&] { return std::stoull(args.at(++i)); };
-    if (args[i] == "--mutate") {
-      mutants = number();
-    } else if (args[i] == "--change") {
-      changes = number();
-    } else if (args[i] == "--encode") {
-      images = number();
-    } else if (args[i] == "--encode-change") {
-      changing_images = number();
-    } else if (args[i] == "--build") {
-      built = number();
-    } else if (args[i] == "--corpus") {
-      corpora = args.at(++i);
-    } else if (args[i] == "--seed") {
-      seed = number();
-    } else if (args[i] == "--emulated-share") {
-      l3::fuzz::limits.emulated_share = static_cast<uint32_t>(number());
+    if (args[i].rfind("--", 0) == 0) {
+      options[args[i]] = args.at(i + 1);
+      ++i;
     } else {
       paths.push_back(args[i]);
     }
   }
-  if (!corpora.empty()) return RunCorpora(corpora);
-  if (images != 0) return RunRandom("--encode", CheckEncode, images, seed);
-  if (changing_images != 0) {
-    return RunRandom("--encode-change", CheckEncodeChanging, changing_images, seed);
+  const auto number = [&](const char* option, uint64_t usual) {
+    const auto found = options.find(option);
+    return found == options.end() ? usual : std::stoull(found->second);
+  };
+  const uint64_t seed = number("--seed", 0);
+  l3::fuzz::limits.emulated_share = static_cast<uint32_t>(number("--emulated-share", 1));
+  if (options.count("--corpus") != 0) return RunCorpora(options["--corpus"]);
+  for (const auto& [option, check] :
+       {std::pair<const char*, l3::fuzz::Check>{"--encode", CheckEncode},
+        {"--encode-change", CheckEncodeChanging},
+        {"--build", CheckBuilt}}) {
+    if (const uint64_t count = number(option, 0)) return RunRandom(option, check, count, seed);
   }
-  if (built != 0) return RunRandom("--build", CheckBuilt, built, seed);
-  if (changes != 0) return Change(paths, changes, seed);
-  return mutants != 0 ? Mutate(paths, mutants, seed) : Replay(paths);
+  if (const uint64_t changes = number("--change", 0)) return Change(paths, changes, seed);
+  if (const uint64_t mutants = number("--mutate", 0)) return Mutate(paths, mutants, seed);
+  return Replay(paths);
 }
 
 }  // namespace
