@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["ImageError", "L3Error", "Status", "UsageError"]
 
@@ -84,6 +89,17 @@ def needs(packages: str, what: str) -> UsageError:
 
 class ImageError(ValueError):
     """A file that cannot be read, or an image that a format cannot hold."""
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Makes ImageErrors of what libraries raise for damaged images, which may be anything."""
+    try:
+        yield
+    except ImageError:
+        raise
+    except Exception as error:
+        raise unreadable(error) from error
 
 
 def unreadable(error: Exception) -> ImageError:

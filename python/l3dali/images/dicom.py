@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from l3dali.errors import ImageError
-from l3dali.images.picture import Header, ImageFormat, Picture, ReadOptions
+from l3dali.images.picture import Header, ImageFormat, Picture, ReadOptions, package
 from l3dali.metadata import DICOM, dump_metadata
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _read_header(data: bytes) -> Header:
     dataset = dataset_of(data, True)
     if "Rows" not in dataset or "Columns" not in dataset:
         raise ImageError("a DICOM file without an image")
-    frames = int(dataset.get("NumberOfFrames") or 1)
+    frames = frames_of(dataset)
     syntax = dataset.file_meta.TransferSyntaxUID.name
     if frames != 1 or "MPEG" in syntax or "HEVC" in syntax:
         what = f"a DICOM file of {frames} frames" if frames != 1 else "a video in a DICOM file"
@@ -162,21 +162,24 @@ def element_of(dataset: pydicom.FileDataset, keyword: str, frame: int = 0) -> An
 
 
 def check_keywords(names: Collection[str]) -> None:
-    """Raises ImageError for a name that is not a keyword; ImportError if pydicom is missing."""
-    from pydicom.datadict import tag_for_keyword
-
+    """Raises ImageError for a name that is not a keyword, or if pydicom is missing."""
     for name in names:
-        if tag_for_keyword(name) is None:
+        if _library("pydicom.datadict").tag_for_keyword(name) is None:
             raise ImageError(f"{name!r} is not a DICOM keyword, such as 'SliceThickness'")
+
+
+def _library(name: str) -> Any:
+    return package(name, "a DICOM file", "pydicom python-gdcm")
+
+
+def frames_of(dataset: pydicom.FileDataset) -> int:
+    """The number of images in a file."""
+    return int(dataset.get("NumberOfFrames") or 1)
 
 
 def dataset_of(data: bytes, without_pixels: bool = False) -> pydicom.FileDataset:
     """What pydicom reads; ImageError if it is not installed."""
-    try:
-        from pydicom import dcmread
-    except ImportError:
-        raise ImageError("a DICOM file needs packages: pip install pydicom python-gdcm") from None
-    return dcmread(io.BytesIO(data), stop_before_pixels=without_pixels)
+    return _library("pydicom").dcmread(io.BytesIO(data), stop_before_pixels=without_pixels)
 
 
 def _plain(value: Any) -> Any:

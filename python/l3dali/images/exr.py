@@ -9,7 +9,7 @@ import numpy as np
 
 from l3dali.arguments import MAX_CHANNELS
 from l3dali.errors import ImageError
-from l3dali.images.picture import Header, ImageFormat, Picture, ReadOptions, Writer
+from l3dali.images.picture import Header, ImageFormat, Picture, ReadOptions, Writer, package
 
 if TYPE_CHECKING:
     from typing import Any
@@ -18,12 +18,12 @@ _ORDER = {name: i for i, name in enumerate("RGBYXZA")}  # alpha comes last
 _USUAL = (["Y"], ["R", "G", "B"])  # names that need not be kept
 
 
+def _library() -> Any:
+    return package("OpenEXR", "an OpenEXR file", "OpenEXR")
+
+
 def _open(data: bytes, *, header_only: bool) -> Any:
-    try:
-        import OpenEXR
-    except ImportError:
-        raise ImageError("an OpenEXR file needs a package: pip install OpenEXR") from None
-    file = OpenEXR.File(io.BytesIO(data), separate_channels=True, header_only=header_only)
+    file = _library().File(io.BytesIO(data), separate_channels=True, header_only=header_only)
     if len(file.parts) != 1:
         raise ImageError(f"an OpenEXR file of {len(file.parts)} parts; L3 holds single images")
     return file
@@ -33,11 +33,8 @@ def _read_header(data: bytes) -> Header:
     header = _open(data, header_only=True).header()
     (left, top), (right, bottom) = (map(int, corner) for corner in header["dataWindow"])
     width, height = right - left + 1, bottom - top + 1
-    channels = len(header["channels"])
-    if channels > MAX_CHANNELS:
-        raise ImageError(f"{channels} channels are not supported; L3 allows {MAX_CHANNELS}")
-    raw = 4 * width * height * channels
-    return Header("exr", width, height, raw, 3 * raw, max(1, -(-channels // 4)))
+    size = width, height, len(header["channels"]), 4
+    return Header.of("exr", *size, peak=3, most=MAX_CHANNELS)
 
 
 def _read(data: bytes, options: ReadOptions) -> Picture:
@@ -61,10 +58,7 @@ def _read(data: bytes, options: ReadOptions) -> Picture:
 
 
 def _write(picture: Picture) -> bytes:
-    try:
-        import OpenEXR
-    except ImportError:
-        raise ImageError("an OpenEXR file needs a package: pip install OpenEXR") from None
+    openexr = _library()
     pixels = np.atleast_3d(picture.pixels)
     count = pixels.shape[2]
     names = (picture.metadata or {}).get("band_names")
@@ -73,9 +67,9 @@ def _write(picture: Picture) -> bytes:
     if names is None:
         names = [f"B{number:04}" for number in range(count)]
     planes = {name: np.ascontiguousarray(pixels[:, :, i]) for i, name in enumerate(names)}
-    header = {"compression": OpenEXR.ZIP_COMPRESSION, "type": OpenEXR.scanlineimage}
+    header = {"compression": openexr.ZIP_COMPRESSION, "type": openexr.scanlineimage}
     file = io.BytesIO()
-    OpenEXR.File(header, planes).write(file)
+    openexr.File(header, planes).write(file)
     return file.getvalue()
 
 

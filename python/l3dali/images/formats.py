@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from l3dali.errors import ImageError, unreadable
+from l3dali.errors import ImageError, explained
 from l3dali.images import (
     bmp,
     dicom,
@@ -45,31 +45,24 @@ def read_header(data: bytes, *, volumes: bool = False) -> Header:
             several pages, or more than 4 channels (of TIFF 4096).
     """
     format, _ = format_of(data)
-    if volumes:
-        try:
-            format = stack_format(format, data) or format
-        except Exception as error:  # Libraries raise anything on damaged data.
-            raise unreadable(error) from error
-    if format == "l3":
-        raise ImageError("already an L3 file")
-    if not format:
-        if not data:
-            raise ImageError("the file is empty")
-        other = format_not_read(data)
-        raise ImageError(
-            f"{other} files are not supported; convert it to PNG first"
-            if other
-            else "not an image of a known format"
-        )
-    try:
+    with explained():
+        format = (volumes and stack_format(format, data)) or format
+        if format not in FORMATS:
+            raise ImageError(_why_unknown(format, data))
         header = FORMATS[format].read_header(data)
-    except ImageError:
-        raise
-    except Exception as error:  # Libraries raise anything on damaged data.
-        raise unreadable(error) from error
     if header.width < 1 or header.height < 1:
         raise ImageError(f"cannot be read: {header.width} x {header.height} pixels")
     return header
+
+
+def _why_unknown(format: str, data: bytes) -> str:
+    if format == "l3":
+        return "already an L3 file"
+    if not data:
+        return "the file is empty"
+    other = format_not_read(data)
+    unsupported = f"{other} files are not supported; convert it to PNG first"
+    return unsupported if other else "not an image of a known format"
 
 
 def lossy_format(data: bytes) -> str | None:
@@ -105,4 +98,7 @@ def write_picture(picture: Picture, suffix: str) -> bytes:
         raise ImageError(f"{suffix} cannot hold {many} of {bits} bits; use {able}")
     if max(picture.pixels.shape[:2]) > writer.longest:
         raise ImageError(f"{suffix} has sides of at most {writer.longest} pixels; use .tif")
-    return writer.write(picture)
+    try:
+        return writer.write(picture)
+    except ValueError as error:  # of damaged metadata
+        raise ImageError(str(error)) from None

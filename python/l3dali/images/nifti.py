@@ -11,14 +11,7 @@ import numpy as np
 
 from l3dali.arguments import MAX_CHANNELS, SAMPLE_SCALARS, SAMPLE_TYPES, unsupported_samples
 from l3dali.errors import ENDS_TOO_EARLY, ImageError
-from l3dali.images.picture import (
-    Header,
-    ImageFormat,
-    Picture,
-    ReadOptions,
-    Writer,
-    too_many_channels,
-)
+from l3dali.images.picture import Header, ImageFormat, Picture, ReadOptions, Writer, package
 from l3dali.metadata import NIFTI, volume_of
 from l3dali.volumes import slices_of, stacked, tile_of
 
@@ -30,17 +23,10 @@ _NARROW = ("uint8", "int8", "uint16", "int16", "int32", "uint32", "float32")
 
 
 def _read_header(data: bytes) -> Header:
-    header, shape = _parsed(_start(data, 540))
-    itemsize = header.get_data_dtype().itemsize
-    raw = math.prod(shape) * itemsize
-    rows = _rows(shape)
-    cost = -(-shape[3] // 4)
-    return Header("nifti", shape[0], shape[2] * rows, raw, 4 * raw + len(data), cost)
-
-
-def _rows(shape: tuple[int, ...]) -> int:
-    step = tile_of(shape[2::-1])[0]
-    return -(-shape[1] // step) * step
+    header, (i, j, k, channels) = _parsed(_start(data, 540))
+    sample_bytes = header.get_data_dtype().itemsize
+    size = Header.of_volume("nifti", (k, j, i), channels, sample_bytes, peak=4)
+    return size._replace(read_bytes=size.read_bytes + len(data))
 
 
 def _start(data: bytes, size: int) -> bytes:
@@ -56,10 +42,7 @@ def _parsed(start: bytes) -> tuple[Any, tuple[int, int, int, int]]:
     Raises:
         ImageError: the volume has more axes, or the samples are in a file of their own.
     """
-    try:
-        import nibabel
-    except ImportError:
-        raise ImageError("a NIfTI file needs a package: pip install nibabel") from None
+    nibabel = package("nibabel", "a NIfTI file", "nibabel")
     sizes = {int.from_bytes(start[:4], order) for order in ("little", "big")}
     size = next(size for size in _HEADERS if size in sizes)
     header = getattr(nibabel, _HEADERS[size])(start[:size], check=False)
@@ -73,8 +56,6 @@ def _parsed(start: bytes) -> tuple[Any, tuple[int, int, int, int]]:
     i, j, k, channels = (*shape, 1, 1, 1)[:4]
     if min(i, j, k, channels) < 1:
         raise ImageError(f"cannot be read: a volume of shape {shape}")
-    if channels > MAX_CHANNELS:
-        raise ImageError(too_many_channels(channels, MAX_CHANNELS))
     return header, (i, j, k, channels)
 
 
@@ -126,28 +107,15 @@ def _write(picture: Picture) -> bytes:
         raise ImageError("an image is not a volume; use .png or .tif")
     array = slices_of(picture.pixels, volume)
     stored = (picture.metadata or {}).get(NIFTI)
-    if stored is None or (array.ndim == 4 and picture.channels != _channels_of(stored)):
+    start = bytes.fromhex(stored or "")
+    header, shape = _parsed(start) if start else (None, (0,))
+    if header is None or (array.ndim == 4 and picture.channels != shape[-1]):
         moved = array.transpose(2, 1, 0, *range(3, array.ndim))
         return bytes(nibabel.Nifti1Image(moved, volume.affine).to_bytes())
-    start = bytes.fromhex(stored)
-    header, _ = _parsed(start)
     array = array if array.ndim == 3 else np.moveaxis(array, -1, 0)
     return start + array.astype(header.get_data_dtype()).tobytes()
 
 
-def _channels_of(stored: str) -> int:
-    return _parsed(bytes.fromhex(stored))[1][3]
-
-
-def _compressed(picture: Picture) -> bytes:
-    return gzip.compress(_write(picture), 6, mtime=0)
-
-
-FORMAT = ImageFormat(
-    _read_header,
-    _read,
-    {
-        ".nii": Writer(_write, range(1, MAX_CHANNELS + 1), SAMPLE_TYPES),
-        ".nii.gz": Writer(_compressed, range(1, MAX_CHANNELS + 1), SAMPLE_TYPES),
-    },
-)
+_WRITER = Writer(_write, range(1, MAX_CHANNELS + 1), SAMPLE_TYPES)
+_COMPRESSED = _WRITER._replace(write=lambda picture: gzip.compress(_write(picture), 6, mtime=0))
+FORMAT = ImageFormat(_read_header, _read, {".nii": _WRITER, ".nii.gz": _COMPRESSED})

@@ -38,8 +38,8 @@ def _read_header(data: bytes) -> Header:
     if len(shape) == 3 and has_channels_first(shape):
         shape = (*shape[1:], shape[0])
     height, width, channels = (*shape, 1)[:3]
-    raw = height * width * channels * dtype.itemsize
-    return Header("npy", width, height, raw, 3 * raw, max(1, -(-channels // 4)))
+    size = width, height, channels, dtype.itemsize
+    return Header.of("npy", *size, peak=3, most=MAX_CHANNELS)
 
 
 def _shape_and_type(data: bytes) -> tuple[tuple[int, ...], np.dtype[Any]]:

@@ -6,6 +6,7 @@ The module of a format ends with its `ImageFormat`. It imports libraries where i
 
 from __future__ import annotations
 
+import importlib
 import math
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from l3dali import arguments
 from l3dali.arguments import MAX_PIXELS, strip_exif_prefix
 from l3dali.errors import ImageError
 from l3dali.metadata import EXTRA_SAMPLES, FLOATS, TiffTag, metadata_of_tiff
+from l3dali.volumes import tile_of
 
 if TYPE_CHECKING:
     import PIL.Image
@@ -30,9 +33,13 @@ ALPHA = 2  # among EXTRA_SAMPLES; not premultiplied
 MAX_CHANNELS = 4  # of all formats but TIFF and .npy
 
 
-def too_many_channels(channels: int, most: int) -> str:
-    """The error for a format that holds fewer channels."""
-    return f"{channels} channels are not supported; this format allows at most {most}"
+def package(name: str, what: str, install: str) -> Any:
+    """The module of a package that reads `what`; ImageError if it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        packages = "packages" if " " in install else "a package"
+        raise ImageError(f"{what} needs {packages}: pip install {install}") from None
 
 
 class Header(NamedTuple):
@@ -47,17 +54,37 @@ class Header(NamedTuple):
 
     @classmethod
     def of(
-        cls, format: str, width: int, height: int, channels: int, sample_bytes: int, *, peak: int
+        cls,
+        format: str,
+        width: int,
+        height: int,
+        channels: int,
+        sample_bytes: int,
+        *,
+        peak: int,
+        most: int = MAX_CHANNELS,
     ) -> Header:
         """A header; `peak` is the memory of reading in bytes a byte of samples, measured.
 
         Raises:
-            ImageError: there are more than four channels.
+            ImageError: there are more than `most` channels.
         """
-        if channels > MAX_CHANNELS:
-            raise ImageError(too_many_channels(channels, MAX_CHANNELS))
+        if channels > most:
+            raise ImageError(
+                f"{channels} channels are not supported; this format allows at most {most}"
+            )
         raw = width * height * channels * sample_bytes
-        return cls(format, width, height, raw, peak * raw)
+        return cls(format, width, height, raw, peak * raw, max(1, -(-channels // 4)))
+
+    @classmethod
+    def of_volume(
+        cls, format: str, shape: Sequence[int], channels: int, sample_bytes: int, *, peak: int
+    ) -> Header:
+        """The header of a volume, (D, H, W): slices padded to whole tiles, one below the other."""
+        depth, height, width = shape
+        step = tile_of(shape)[0]
+        size = width, depth * -(-height // step) * step, channels, sample_bytes
+        return cls.of(format, *size, peak=peak, most=arguments.MAX_CHANNELS)
 
     def check_pixels(self, max_pixels: int) -> None:
         """Raises ImageError if the image has more pixels than `max_pixels`."""

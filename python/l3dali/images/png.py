@@ -24,7 +24,7 @@ from l3dali.metadata import (
 from l3dali.signatures import PNG_SIGNATURE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from l3dali.codec import Image
 
@@ -44,7 +44,8 @@ def _read_header(data: bytes) -> Header:
 def _read(data: bytes, options: ReadOptions) -> Picture:
     from PIL import PngImagePlugin
 
-    chunks = _chunks(data)
+    sound = list(_sound_chunks(data))
+    chunks = _by_type(sound)
     if b"acTL" in chunks:
         parts = list(_parts(data))
         if sum(kind == b"fcTL" for kind, *_ in parts) > 1:
@@ -57,7 +58,7 @@ def _read(data: bytes, options: ReadOptions) -> Picture:
         icc=_inflated(chunks.get(b"iCCP", b"").partition(b"\0")[2][1:]),
         exif=strip_exif_prefix(chunks.get(b"eXIf")),
         xmp=_xmp_of(chunks.get(_XMP)),
-        metadata=metadata_of_png(_texts(data)) if options.keep_text else None,
+        metadata=metadata_of_png(_texts(sound)) if options.keep_text else None,
         expanded=is_palette and options.palette == "rgb",
     )
     bits = chunks[b"IHDR"][8]
@@ -115,13 +116,10 @@ _BEFORE_PIXELS = frozenset({b"PLTE", b"tRNS", b"iCCP", b"acTL", PNG_RESOLUTION})
 _KEPT = frozenset({b"IHDR", b"eXIf", *PNG_TEXTS, *_BEFORE_PIXELS})
 
 
-def _chunks(data: bytes) -> dict[bytes, bytes]:
-    """The used chunks of a PNG by type, as libpng reads them; XMP is under its keyword.
-
-    The first of a type counts; those behind IEND or with a wrong CRC do not.
-    """
+def _by_type(sound: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """The first chunk of each type; XMP is under its keyword."""
     chunks: dict[bytes, bytes] = {}
-    for kind, body in _sound_chunks(data):
+    for kind, body in sound:
         if kind == b"tRNS" and len(body) > len(chunks.get(b"PLTE", b"")) // 3:
             continue  # without a palette
         if kind not in PNG_TEXTS:
@@ -131,19 +129,17 @@ def _chunks(data: bytes) -> dict[bytes, bytes]:
     return chunks
 
 
-def _texts(data: bytes) -> list[tuple[bytes, bytes]]:
-    """The chunks of text except XMP, and the first of resolution."""
-    found = [each for each in _sound_chunks(data) if each[0] in KEPT_PNG_CHUNKS]
-    first = next((part for part in found if part[0] == PNG_RESOLUTION), None)
+def _texts(sound: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The chunks of text except XMP, and those of resolution, of which the first counts."""
     return [
         (kind, body)
-        for kind, body in found
-        if (kind, body) == first or not (kind == PNG_RESOLUTION or body.startswith(_XMP))
+        for kind, body in sound
+        if kind in KEPT_PNG_CHUNKS and not body.startswith(_XMP)
     ]
 
 
 def _sound_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Type and data of each chunk that libpng reads."""
+    """Type and data of each used chunk that libpng reads: before IEND, and with a right CRC."""
     pixels_begun = False
     for kind, at, end in _parts(data):
         pixels_begun |= kind == b"IDAT"
@@ -208,10 +204,7 @@ def _write(picture: Picture) -> bytes:
         extra.append((b"eXIf", picture.exif))
     if picture.xmp is not None:
         extra.append((b"iTXt", _XMP + bytes(4) + picture.xmp))
-    try:
-        extra += png_of_metadata(picture.metadata)
-    except ValueError as error:
-        raise ImageError(str(error)) from None
+    extra += png_of_metadata(picture.metadata)
     chunks = [_chunk(kind, body) for kind, body in extra]
     return b"".join([png[:_HEADER_END], *chunks, png[_HEADER_END:]])
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
-import operator
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
-from l3dali.arguments import SAMPLE_SCALARS, unsupported_samples
+from l3dali.arguments import (
+    MAX_PIXELS_RANGE,
+    SAMPLE_SCALARS,
+    checked_number,
+    unsupported_samples,
+)
 from l3dali.codec import DEFAULT_MAX_PIXELS
-from l3dali.errors import ImageError, unreadable
+from l3dali.errors import ImageError, explained
 from l3dali.images.formats import FORMATS, read_header
 from l3dali.images.geometry import looks_like_labels, shrink, upright, upright_xmp
 from l3dali.images.picture import Palette, ReadOptions
@@ -61,31 +65,18 @@ def read_picture(
     if palette not in get_args(Palette):
         raise ValueError(f"palette must be one of {', '.join(get_args(Palette))}, not {palette!r}")
     if max_side is not None:
-        try:
-            max_side = operator.index(max_side)
-        except TypeError:
-            raise TypeError(f"max_side must be an integer, not {max_side!r}") from None
-        if max_side < 1:
-            raise ValueError(f"max_side must be at least 1, not {max_side}")
+        max_side = checked_number("max_side", max_side, MAX_PIXELS_RANGE)
     header = header or read_header(data, volumes=volumes)
     header.check_pixels(max_pixels)
     options = ReadOptions("index" if labels else palette, layout, dicom_tags, keep_text)
-    try:
+    with explained():
         picture = FORMATS[header.format].read(data, options)
         _check_metadata(picture)
         if orient:
             pixels, exif = upright(picture.pixels, picture.exif)
             if pixels is not picture.pixels:
-                picture = replace(
-                    picture,
-                    xmp=upright_xmp(picture.xmp),
-                    metadata=without_geometry(picture.metadata),
-                )
-            picture = replace(picture, pixels=pixels, exif=exif)
-    except ImageError:
-        raise
-    except Exception as error:  # Libraries raise anything on damaged data.
-        raise unreadable(error) from error
+                xmp, metadata = upright_xmp(picture.xmp), without_geometry(picture.metadata)
+                picture = replace(picture, pixels=pixels, exif=exif, xmp=xmp, metadata=metadata)
     pixels = picture.pixels
     if pixels.dtype.type not in SAMPLE_SCALARS:
         raise ImageError(unsupported_samples(pixels.dtype))

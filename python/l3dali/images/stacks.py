@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _ZIP = b"PK\3\4"
 _TOLERANCE = 0.01  # of a distance between slices
 _AXES_OF_CHANNELS = "CS"
+_PEAK = 5
 
 
 def stack_format(format: str, data: bytes) -> str:
@@ -38,11 +39,11 @@ def stack_format(format: str, data: bytes) -> str:
         import tifffile
 
         with tifffile.TiffFile(io.BytesIO(data)) as file:
-            return "tiff stack" if math.prod(_sides(file)[0].values()) > _page_size(file) else ""
-    is_stack = (
-        format == "dicom" and int(dicom.dataset_of(data, True).get("NumberOfFrames") or 1) > 1
-    )
-    return "dicom stack" if is_stack else ""
+            sides, series = _sides(file)
+            is_stack = math.prod(sides.values()) > math.prod(series.keyframe.shape)
+    else:
+        is_stack = format == "dicom" and dicom.frames_of(dicom.dataset_of(data, True)) > 1
+    return f"{format} stack" if is_stack else ""
 
 
 def zipped(folder: Path) -> bytes:
@@ -58,10 +59,6 @@ def zipped(folder: Path) -> bytes:
 
 
 # ---- TIFF ----
-
-
-def _page_size(file: tifffile.TiffFile) -> int:
-    return math.prod(file.series[0].keyframe.shape)
 
 
 def _sides(file: tifffile.TiffFile) -> tuple[dict[str, int], tifffile.TiffPageSeries]:
@@ -90,16 +87,8 @@ def _read_tiff_header(data: bytes) -> Header:
         depth, channels = _order(sides)
         if series.dtype is None:
             raise ImageError("pages of different types are not a volume")
-        raw = math.prod(sides.values()) * series.dtype.itemsize
-    return _header(
-        "tiff stack", (sides[depth], sides["Y"], sides["X"]), sides.get(channels, 1), raw
-    )
-
-
-def _header(format: str, shape: tuple[int, int, int], channels: int, raw: int) -> Header:
-    step = tile_of(shape)[0]
-    rows = -(-shape[1] // step) * step
-    return Header(format, shape[2], shape[0] * rows, raw, 5 * raw, -(-channels // 4))
+        shape, count = [sides[name] for name in (depth, "Y", "X")], sides.get(channels, 1)
+        return Header.of_volume("tiff stack", shape, count, series.dtype.itemsize, peak=_PEAK)
 
 
 def _read_tiff(data: bytes, _: ReadOptions) -> Picture:
@@ -125,21 +114,34 @@ def _picture(array: Image, metadata: dict[str, Any], geometry: dict[str, Any]) -
 
 
 class _Slice(NamedTuple):
-    """A slice and its place; LPS, in millimetres."""
+    """A slice and its place; LPS, in millimetres. What is not known is empty."""
 
     name: str
     pixels: Image
-    position: np.ndarray[Any, Any] | None  # of the first pixel
-    orientation: np.ndarray[Any, Any] | None  # of x, then of y
-    spacing: tuple[float, float] | None  # from row to row, and from column to column
-    rescale: tuple[float, float]
+    position: tuple[float, ...]  # of the first pixel
+    orientation: tuple[float, ...]  # of x, then of y
+    spacing: tuple[float, ...]  # from row to row, and from column to column
+    rescale: tuple[float, ...]  # slope and intercept
+
+    def shared(self) -> dict[str, Any]:
+        """What all slices of a volume share, by names for people."""
+        return {
+            "size": self.pixels.shape,
+            "type": self.pixels.dtype,
+            "spacing": self.spacing,
+            "orientation": [round(number, 4) for number in self.orientation],
+        }
+
+
+def _dicom_header(format: str, dataset: pydicom.FileDataset, depth: int) -> Header:
+    shape = depth, dataset.Rows, dataset.Columns
+    channels, sample_bytes = int(dataset.SamplesPerPixel), dataset.BitsAllocated // 8
+    return Header.of_volume(format, shape, channels, sample_bytes, peak=_PEAK)
 
 
 def _read_frames_header(data: bytes) -> Header:
     dataset = dicom.dataset_of(data, True)
-    frames, channels = int(dataset.NumberOfFrames), int(dataset.SamplesPerPixel)
-    raw = frames * dataset.Rows * dataset.Columns * channels * (dataset.BitsAllocated // 8)
-    return _header("dicom stack", (frames, dataset.Rows, dataset.Columns), channels, raw)
+    return _dicom_header("dicom stack", dataset, dicom.frames_of(dataset))
 
 
 def _read_frames(data: bytes, options: ReadOptions) -> Picture:
@@ -147,7 +149,7 @@ def _read_frames(data: bytes, options: ReadOptions) -> Picture:
     pixels = dicom.samples_of(dataset, None)
     slices = [_slice(f"frame {i}", dataset, frame, i) for i, frame in enumerate(pixels)]
     if "PerFrameFunctionalGroupsSequence" not in dataset:  # there is one position, of the first
-        slices = [each._replace(position=None) for each in slices]
+        slices = [each._replace(position=()) for each in slices]
     return _volume(slices, dicom.kept_of(dataset, options.dicom_tags))
 
 
@@ -161,9 +163,7 @@ def _read_series_header(data: bytes) -> Header:
         first = dicom.dataset_of(archive.read(names[0]), True)
     if "Rows" not in first:
         raise ImageError(f"{names[0]} holds no image; take it out of the folder")
-    channels = int(first.SamplesPerPixel)
-    raw = len(names) * first.Rows * first.Columns * channels * (first.BitsAllocated // 8)
-    return _header("dicom series", (len(names), first.Rows, first.Columns), channels, raw)
+    return _dicom_header("dicom series", first, len(names))
 
 
 def _read_series(data: bytes, options: ReadOptions) -> Picture:
@@ -181,20 +181,17 @@ def _read_series(data: bytes, options: ReadOptions) -> Picture:
 
 
 def _slice(name: str, dataset: pydicom.FileDataset, pixels: Image, frame: int) -> _Slice:
-    def numbers(keyword: str) -> np.ndarray[Any, Any] | None:
+    def numbers(keyword: str) -> tuple[float, ...]:
         value = dicom.element_of(dataset, keyword, frame)
-        return None if value is None else np.array([float(each) for each in value])
+        return () if value is None else tuple(map(float, np.atleast_1d(value)))
 
-    spacing = numbers("PixelSpacing")
-    slope = dicom.element_of(dataset, "RescaleSlope", frame)
-    intercept = dicom.element_of(dataset, "RescaleIntercept", frame)
     return _Slice(
         name,
         pixels,
         numbers("ImagePositionPatient"),
         numbers("ImageOrientationPatient"),
-        None if spacing is None else (float(spacing[0]), float(spacing[1])),
-        (1.0 if slope is None else float(slope), float(intercept or 0)),
+        numbers("PixelSpacing"),
+        (*(numbers("RescaleSlope") or (1.0,)), *(numbers("RescaleIntercept") or (0.0,))),
     )
 
 
@@ -206,44 +203,31 @@ def _volume(slices: Sequence[_Slice], metadata: dict[str, Any]) -> Picture:
     """
     first = slices[0]
     for each in slices[1:]:
-        for what in ("size", "type", "spacing", "orientation"):
-            if not np.array_equal(*(_property(one, what) for one in (first, each))):
+        for what, value in each.shared().items():
+            if value != first.shared()[what]:
                 raise ImageError(f"{each.name} has another {what} than {first.name}")
     geometry: dict[str, Any] = {}
-    if first.position is not None and first.orientation is not None:
+    if first.position and first.orientation:
         slices, geometry = _in_order(slices)
     rescales = [each.rescale for each in slices]
-    if len(set(rescales)) == 1:
-        names = ("rescale_slope", "rescale_intercept")
-        if rescales[0] != (1.0, 0.0):
-            metadata |= dict(zip(names, rescales[0], strict=True))
-    else:
-        geometry["rescale"] = rescales  # slope and intercept of each slice
-        metadata.pop("rescale_slope", None)
-        metadata.pop("rescale_intercept", None)
-    metadata.pop("spacing", None)
+    names = ("rescale_slope", "rescale_intercept")
+    gone = {"spacing"}
+    if len(set(rescales)) > 1:
+        geometry["rescale"] = rescales
+        gone |= set(names)
+    elif rescales[0] != (1.0, 0.0):
+        metadata |= dict(zip(names, rescales[0], strict=True))
+    metadata = {name: value for name, value in metadata.items() if name not in gone}
     return _picture(np.stack([each.pixels for each in slices]), metadata, geometry)
 
 
-def _property(one: _Slice, what: str) -> Any:
-    if what == "size":
-        return one.pixels.shape
-    if what == "type":
-        return one.pixels.dtype.name
-    return one.spacing or () if what == "spacing" else np.round(_numbers(one.orientation), 4)
-
-
-def _numbers(value: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
-    return np.array([]) if value is None else value
-
-
 def _in_order(slices: Sequence[_Slice]) -> tuple[list[_Slice], dict[str, Any]]:
-    orientation = _numbers(slices[0].orientation).reshape(2, 3)
+    orientation = np.reshape(slices[0].orientation, (2, 3))
     normal = np.cross(*orientation)
     for each in slices:
-        if each.position is None:
+        if not each.position:
             raise ImageError(f"{each.name} has no position")
-    places = [float(normal @ each.position) for each in slices]
+    places = [float(normal @ np.array(each.position)) for each in slices]
     order = np.argsort(places, kind="stable")
     ordered = [slices[i] for i in order]
     gaps = np.diff(np.array(places)[order])

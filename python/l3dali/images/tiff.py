@@ -14,15 +14,7 @@ import numpy as np
 from l3dali.arguments import MAX_CHANNELS, SAMPLE_TYPES
 from l3dali.errors import ENDS_TOO_EARLY, ImageError
 from l3dali.images.jpeg import jpeg_frame
-from l3dali.images.picture import (
-    ALPHA,
-    Header,
-    ImageFormat,
-    Picture,
-    ReadOptions,
-    Writer,
-    too_many_channels,
-)
+from l3dali.images.picture import ALPHA, Header, ImageFormat, Picture, ReadOptions, Writer
 from l3dali.images.png import rgba
 from l3dali.images.tiff_directories import (
     TIFF_ITEM_BYTES,
@@ -57,6 +49,7 @@ if TYPE_CHECKING:
     from l3dali.images.picture import Palette
     from l3dali.images.tiff_directories import Entries
 
+_MINISWHITE, _MINISBLACK, _RGB, _PALETTE, _YCBCR = 0, 1, 2, 3, 6  # photometric interpretations
 _XMP = 700
 _DESCRIPTION = 270
 NO_DATA = 42113
@@ -121,8 +114,6 @@ def _check_directory(data: bytes, page: tifffile.TiffPage) -> None:
 
 
 def _read_header(data: bytes) -> Header:
-    from tifffile import PHOTOMETRIC
-
     with _open(data) as page:
         sizes = [page.imagewidth, page.imagelength, page.samplesperpixel, page.bitspersample]
         sizes += [page.tilewidth, page.tilelength, page.rowsperstrip, page.fillorder]
@@ -133,19 +124,20 @@ def _read_header(data: bytes) -> Header:
         if page.dtype is None:
             samples = f"samples of {page.bitspersample} bits and format {page.sampleformat}"
             raise ImageError(f"a TIFF with {samples} is not supported")
-        if page.samplesperpixel > MAX_CHANNELS:
-            raise ImageError(too_many_channels(page.samplesperpixel, MAX_CHANNELS))
+        width, height = page.imagewidth, page.imagelength
+        size = width, height, page.samplesperpixel, page.dtype.itemsize
+        header = Header.of("tiff", *size, peak=2, most=MAX_CHANNELS)
         _check_strips(data, page)
         # Whole strips or tiles are decoded in addition, with their padding.
         padded = math.prod(page.chunks) * math.prod(page.chunked) * max(1, page.bitspersample // 8)
-        raw = page.nbytes
-        if page.photometric == PHOTOMETRIC.PALETTE:
-            raw += 6 * page.imagewidth * page.imagelength
-        width, height = page.imagewidth, page.imagelength
-        pixel_cost = max(-(-page.samplesperpixel // 4), -(-raw // max(1, 8 * width * height)))
+        raw = header.raw_bytes
+        if page.photometric == _PALETTE:
+            raw += 6 * width * height
+        cost = max(header.pixel_cost, -(-raw // max(1, 8 * width * height)))
         tags = max(0, len(data) - sum(page.databytecounts))  # held by tifffile and by Pillow
         lists = 400 * len(page.dataoffsets)  # Python objects for each strip or tile
-        return Header("tiff", width, height, raw, 2 * raw + padded + 2 * tags + lists, pixel_cost)
+        read_bytes = 2 * raw + padded + 2 * tags + lists
+        return header._replace(raw_bytes=raw, read_bytes=read_bytes, pixel_cost=cost)
 
 
 def _check_strips(data: bytes, page: tifffile.TiffPage) -> None:
@@ -167,12 +159,10 @@ def _check_strips(data: bytes, page: tifffile.TiffPage) -> None:
 
 
 def _read(data: bytes, options: ReadOptions) -> Picture:
-    from tifffile import PHOTOMETRIC
-
     with _open(data) as page:
         pixels, entries = _pixels(data, page, options.palette)
         tags = entries_at(data, page.parent.tiff, page.offset, _READ_TAGS)
-        bits = page.bitspersample if page.photometric != PHOTOMETRIC.PALETTE else 8
+        bits = page.bitspersample if page.photometric != _PALETTE else 8
         is_unscaled = options.palette == "index" and bits in (1, 2, 4)
         metadata = _metadata(tags, page, keeps_numbers=entries is not None or is_unscaled)
         picture = Picture(
@@ -180,7 +170,7 @@ def _read(data: bytes, options: ReadOptions) -> Picture:
             icc=tags.get(_ICC, (0, 0, None))[2],
             exif=descriptive_exif(data, page),
             palette=entries,
-            expanded=entries is None and page.photometric == PHOTOMETRIC.PALETTE,
+            expanded=entries is None and page.photometric == _PALETTE,
             xmp=tags.get(_XMP, (0, 0, None))[2],
             metadata=metadata,
             has_alpha=extra_samples(metadata) is None,
@@ -205,8 +195,6 @@ def _metadata(
     entries: Entries, page: tifffile.TiffPage, *, keeps_numbers: bool
 ) -> dict[str, Any] | None:
     """The kept tags of a page; `keeps_numbers`: the pixels are palette entries or few bits."""
-    from tifffile import PHOTOMETRIC
-
     tags = {}
     for code in KEPT_TIFF_TAGS & entries.keys():
         number, _, values = entries[code]
@@ -226,8 +214,8 @@ def _metadata(
         tags[EXTRA_SAMPLES] = TiffTag("SHORT", struct.pack(f"<{len(extra)}H", *extra))
     if _TIFFFILE_SHAPE.fullmatch(page.description):
         tags.pop(_DESCRIPTION, None)
-    is_plain = page.photometric in (PHOTOMETRIC.MINISBLACK, PHOTOMETRIC.RGB)
-    is_inverted = page.photometric == PHOTOMETRIC.MINISWHITE
+    is_plain = page.photometric in (_MINISBLACK, _RGB)
+    is_inverted = page.photometric == _MINISWHITE
     is_kept = keeps_numbers or (is_plain and page.bitspersample not in (1, 2, 4))
     if is_inverted or not is_kept:
         tags.pop(NO_DATA, None)  # The sample has another value now.
@@ -236,9 +224,7 @@ def _metadata(
 
 def _extra_samples(page: tifffile.TiffPage) -> list[int]:
     """The kind of each sample after the colours, 0 or `ALPHA`; the tag may be short."""
-    from tifffile import PHOTOMETRIC
-
-    colors = 3 if page.photometric in (PHOTOMETRIC.RGB, PHOTOMETRIC.YCBCR) else 1
+    colors = 3 if page.photometric in (_RGB, _YCBCR) else 1
     count = page.samplesperpixel - colors
     kinds = [ALPHA if kind == ALPHA else 0 for kind in page.extrasamples]
     return (kinds + [0] * count)[:count]
@@ -259,8 +245,6 @@ def _value_of_missing(page: tifffile.TiffPage) -> float:
 
 
 def _pixels(data: bytes, page: tifffile.TiffPage, palette: Palette) -> tuple[Image, bytes | None]:
-    from tifffile import PHOTOMETRIC
-
     _check_samples(page)
     if page.compression not in _SIZED_COMPRESSIONS:
         _check_jpegs(data, page)
@@ -274,12 +258,12 @@ def _pixels(data: bytes, page: tifffile.TiffPage, palette: Palette) -> tuple[Ima
         _accept_padding(page)
     if page.axes == "SYX":
         # tifffile would decode planes of JPEG, which are gray, as colours.
-        page.photometric, photometric = PHOTOMETRIC.MINISBLACK, page.photometric
+        page.photometric, photometric = _MINISBLACK, page.photometric
         pixels = np.moveaxis(page.asarray(), 0, -1)
         page.photometric = photometric
     else:
         pixels = page.asarray()
-    if page.photometric == PHOTOMETRIC.PALETTE and page.colormap is not None:
+    if page.photometric == _PALETTE and page.colormap is not None:
         colors = _colors(page.colormap)
         pixels = pixels.astype(np.uint8) if pixels.dtype == bool else pixels
         if palette == "rgb":
@@ -294,7 +278,7 @@ def _pixels(data: bytes, page: tifffile.TiffPage, palette: Palette) -> tuple[Ima
     most = 2**page.bitspersample - 1
     if page.bitspersample in (1, 2, 4):
         pixels = pixels.astype(np.uint8)
-    if page.photometric == PHOTOMETRIC.MINISWHITE:
+    if page.photometric == _MINISWHITE:
         if pixels.dtype.kind != "u":
             raise ImageError("signed samples and floats in a white-is-zero TIFF are not supported")
         pixels = np.require(pixels, requirements="W")
@@ -403,10 +387,7 @@ def _write(picture: Picture) -> bytes:
     channels = 1 if pixels.ndim == 2 else pixels.shape[2]
     if volume := volume_of(picture.metadata, *pixels.shape[:2]):
         pixels = slices_of(pixels, volume)  # a page each
-    try:
-        tags = tiff_of_metadata(picture.metadata)
-    except ValueError as error:
-        raise ImageError(str(error)) from None
+    tags = tiff_of_metadata(picture.metadata)
     if picture.xmp:
         tags[_XMP] = TiffTag("BYTE", picture.xmp)
     is_color = channels == 3 or (channels == 4 and picture.has_alpha)
