@@ -382,6 +382,18 @@ def restore_jpeg(data: Buffer, *, threads: int = DEFAULT_THREADS) -> bytes:
     return jpeg
 
 
+def kept_blocks(info: Info) -> dict[str, bytes]:
+    """The metadata of a file by names for people."""
+    blocks = {
+        "ICC": info.icc,
+        "EXIF": info.exif,
+        "palette": info.palette,
+        "XMP": info.xmp,
+        "metadata": info.metadata_json,
+    }
+    return {name: block for name, block in blocks.items() if block is not None}
+
+
 def chunks_of(area: bytes) -> list[tuple[str, int]]:
     """Types and sizes of the data of `Info.other_chunks`, in order."""
     return _native.list_chunks(area)

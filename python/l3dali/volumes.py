@@ -278,14 +278,18 @@ def find_pairs(
     """
     pairs = []
     for image in sorted(Path(images).glob("*.l3")):
-        names = (image.name, f"{re.sub('_[0-9]{4}$', '', image.stem)}.l3")
-        found = [Path(labels, name) for name in names if Path(labels, name).exists()]
+        found = [each for name in names_of_labels(image) if (each := Path(labels, name)).exists()]
         if not found:
             raise FileNotFoundError(f"{image} has no label map in {labels}")
         pairs.append((image, found[0], check_same_grid(image, found[0])))
     if not pairs:
         raise FileNotFoundError(f"there are no .l3 files in {images}")
     return pairs
+
+
+def names_of_labels(image: Path) -> tuple[str, str]:
+    """The names that the label map of an image may have."""
+    return image.name, f"{re.sub('_[0-9]{4}$', '', image.stem)}.l3"
 
 
 def check_same_grid(image: str | os.PathLike[str], labels: str | os.PathLike[str]) -> Volume:

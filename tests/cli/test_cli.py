@@ -351,6 +351,7 @@ def test_shards_are_for_convert(
         ["encode", "--files-from", "file"],
         ["encode", "a.png", "-o", "b.png"],
         ["decode", "a.l3", "-o", "b.jpg"],
+        ["decode", "a.l3", "--format", "jpg"],
         ["encode", "a.png", "--overwrite", "--skip-existing"],
         ["encode", "a.png", "b.png", "-o", "c.l3"],
         ["encode", "empty"],

@@ -53,7 +53,7 @@ from l3dali.datasets.convert.work import (
 from l3dali.errors import L3Error, UsageError
 from l3dali.images.formats import WRITERS
 from l3dali.signatures import READ_SUFFIXES, unread_images
-from l3dali.volumes import check_same_grid
+from l3dali.volumes import check_same_grid, names_of_labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -105,7 +105,7 @@ def add_command(commands: Commands) -> None:
         "--engine   this machine, or the Ray cluster of RAY_ADDRESS; default: local",
         parser.REPORT,
         dest={"type": parser.name_argument},
-        to={"choices": formats.split(", "), "default": "l3"},
+        to={"type": parser.format_argument, "choices": formats.split(", "), "default": "l3"},
         plan={"type": str},
         labels=parser.LABELS,
         on_error={"choices": ["fail", "keep", "drop"], "default": "keep"},
@@ -123,12 +123,10 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError("--coding cannot be combined with --to: it only applies to L3 output")
     if arguments.to == "l3" and arguments.channels is not None:
         raise UsageError("--channels needs --to: it only applies to L3 files that are decoded")
-    changes = {"--orient": arguments.orient, "--max-side": arguments.max_side is not None}
-    for name in (name for name, is_given in changes.items() if is_given):
-        if arguments.plan is not None or arguments.to != "l3":
-            raise UsageError(
-                f"{name} cannot be combined with {'--to' if arguments.plan is None else '--plan'}"
-            )
+    keeps_pixels = "--plan" if arguments.plan is not None else "--to" * (arguments.to != "l3")
+    if keeps_pixels and (arguments.orient or arguments.max_side is not None):
+        name = "--orient" if arguments.orient else "--max-side"
+        raise UsageError(f"{name} cannot be combined with {keeps_pixels}")
     local = Path(arguments.dest.removeprefix("file://"))
     if not is_remote(arguments.dest) and os.path.lexists(local) and not local.is_dir():
         raise UsageError(f"{arguments.dest} is not a folder; DEST must be one")
@@ -152,17 +150,13 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError("--json-summary cannot be combined with --dry-run")
     check_summary(arguments.json_summary)
     target = open_folder(arguments.dest)
-    if arguments.dry_run:
+    with Manifest(target, read_only=arguments.dry_run) as manifest:
         sources = _find_sources(arguments)
-        with Manifest(target, read_only=True) as manifest:
+        if arguments.dry_run:
             _, work, growth = _find_work(sources, arguments, options, manifest, 1)
             _print_gone(work.gone, "would be removed" if arguments.remove_gone else "")
             return _preview(work, growth)
-    with Manifest(target) as manifest:  # It is locked before files are listed.
-        interrupt_once()
-        sources = _find_sources(arguments)
         with _open_scheduler(arguments) as (scheduler, workers):
-            interrupt_once()  # again, as Ray sets handlers of its own
             options, work, growth = _find_work(sources, arguments, options, manifest, workers)
             if growth:
                 raise UsageError(growth)
@@ -212,15 +206,15 @@ def _run(arguments: argparse.Namespace) -> int:
 def _misfits(rows: list[Row], dest: str, options: Options) -> list[Failure]:
     """NIfTI label maps in a folder `labels...` that do not fit their images in `images...`."""
     failures = []
-    for row in rows:
-        is_nifti = row.source.endswith((".nii", ".nii.gz")) and row.result is not None
-        if is_remote(dest) or not is_nifti or not options.labels_of(row.source):
+    for row in [] if is_remote(dest) else rows:
+        is_nifti = row.source.endswith((".nii", ".nii.gz"))
+        if row.result is None or not is_nifti or not options.labels_of(row.source):
             continue
-        labels = Path(dest, str(row.result))
-        folder = Path(dest, str(Path(str(row.result)).parent).replace("labels", "images"))
-        name = glob.escape(labels.stem)
-        images = [*folder.glob(f"{name}.l3"), *folder.glob(f"{name}_[0-9][0-9][0-9][0-9].l3")]
-        for image in images:
+        labels = Path(dest, row.result)
+        folder = Path(dest, str(Path(row.result).parent).replace("labels", "images"))
+        for image in folder.glob(f"{glob.escape(labels.stem)}*.l3"):
+            if labels.name not in names_of_labels(image):
+                continue
             try:
                 check_same_grid(image, labels)
             except (L3Error, OSError, ValueError) as error:
@@ -248,6 +242,7 @@ def _open_scheduler(arguments: argparse.Namespace) -> Iterator[tuple[Scheduler, 
         yield run_local, jobs
         return
     cores = connect(jobs)
+    interrupt_once()  # as Ray sets handlers of its own
     try:
         yield run_on_ray, arguments.jobs or max(1, cores)
     finally:
@@ -264,9 +259,8 @@ def _find_work(
     """The options and the work of a run, and why it would stop: lossy sources would grow."""
 
     def growth_of(work: Work) -> str:
-        return (
-            "" if arguments.grow else tell_growth(work.jobs, arguments.jobs or parser.local_cores())
-        )
+        threads = arguments.jobs or parser.local_cores()
+        return "" if arguments.grow else tell_growth(work.jobs, threads)
 
     work = find_work(sources, arguments.dest, options, manifest, workers)
     _check_names(work, options)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.images import Blob
 
 _SHOWN_GROUPS = 12
-_SHOWN_CHUNKS = 20  # of other types
 
 
 def add_command(commands: Commands) -> None:
@@ -103,18 +102,9 @@ def _info_text(path: str, info: codec.Info) -> str:
         else f"{info.used_bits} used"
     )
     codings = ", ".join(f"{count} {name}" for name, count in (info.codings or {}).items() if count)
-    chunks = {
-        "ICC": info.icc,
-        "EXIF": info.exif,
-        "palette": info.palette,
-        "XMP": info.xmp,
-        "metadata": info.metadata_json,
-    }
-    kept = [f"{name} of {len(data)} bytes" for name, data in chunks.items() if data is not None]
+    kept = [f"{name} of {len(block)} bytes" for name, block in codec.kept_blocks(info).items()]
     others = codec.chunks_of(info.other_chunks)
-    kept += [f"chunk {kind!r} of {size} bytes" for kind, size in others[:_SHOWN_CHUNKS]]
-    if len(others) > _SHOWN_CHUNKS:
-        kept.append(f"{len(others) - _SHOWN_CHUNKS} more chunks")
+    kept += [f"chunk {kind!r} of {size} bytes" for kind, size in others]
     bits_per_pixel = 8 * info.encoded_bytes / (info.width * info.height)
     tile = f"{info.tile_height} rows and {info.tile_width} columns"
     lines = [

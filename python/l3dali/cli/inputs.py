@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from l3dali.atomic import is_special
 from l3dali.console import Failure
 from l3dali.datasets.convert.sources import Pipe, find_places
 from l3dali.errors import UsageError
@@ -21,6 +22,7 @@ from l3dali.signatures import IMAGE_SUFFIXES, unread_images
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Collection
+    from typing import Any
 
     from l3dali.datasets.convert.sources import Place, Places
 
@@ -54,16 +56,20 @@ def find_inputs(options: argparse.Namespace, convert: str) -> Found:
     Raises:
         UsageError: there are no files, or a PATH is a folder.
     """
-    if options.files_from is not None:
-        found = _find_listed(options, convert)
-    elif not options.paths:
-        raise UsageError("no PATH; '-' is standard input")
-    else:
-        found = Found()
-        for path in dict.fromkeys(options.paths):
-            if path != STDIN and os.path.isdir(path) and not getattr(options, "volumes", False):  # noqa: PTH112
-                raise UsageError(f"{path} is a folder: use {convert.format(path)}")
-            found.files[path] = Path(path.name)
+    found = Found()
+    names, base = _named(options)
+    for path in names:
+        relative = Path(path.name if base is None else os.path.relpath(path, base))
+        if os.path.isdir(path) and not getattr(options, "volumes", False):  # noqa: PTH112
+            reason = f"a folder: use {convert.format(path)}"
+            if base is None:
+                raise UsageError(f"{path} is {reason}")
+            found.failures.append(Failure(path, reason))
+        elif relative.parts[:1] == ("..",):
+            reason = f"outside {'the current folder' if base == Path() else base}"
+            found.failures.append(Failure(path, reason))
+        else:
+            found.files[path] = relative
     if not found.files and not found.failures:
         raise UsageError(f"{options.files_from} names no files")
     found.pipes = set(filter(is_pipe, found.files))
@@ -76,12 +82,8 @@ def find_l3_images(options: argparse.Namespace) -> tuple[dict[str, Place | Pipe]
     Raises:
         UsageError: there are no L3 files.
     """
-    paths: list[Path | str] = options.paths
-    if options.files_from is not None:
-        paths = [_base(options) / name for name in listed_names(options.files_from)]
-    elif not paths:
-        raise UsageError("no PATH; '-' is standard input")
-    pipes = [path for path in dict.fromkeys(paths) if isinstance(path, Path) and is_pipe(path)]
+    paths, _ = _named(options)
+    pipes = [path for path in paths if isinstance(path, Path) and is_pipe(path)]
     places = find_places(str(path) for path in paths if path not in pipes)
     found: dict[str, Place | Pipe] = {
         str(path): Pipe(str(path), partial(read_file, path, pipes)) for path in pipes
@@ -93,43 +95,32 @@ def find_l3_images(options: argparse.Namespace) -> tuple[dict[str, Place | Pipe]
     return found, places
 
 
-def listed_names(source: Path) -> list[str]:
+def is_pipe(path: Path) -> bool:
+    """Whether a path is standard input, a pipe or a device."""
+    return path == STDIN or is_special(path)
+
+
+def _named(options: argparse.Namespace) -> tuple[list[Any], Path | None]:
+    """What PATHs or a list name; for a list also the folder that its names start at."""
+    paths: list[Path | str] = options.paths
+    if options.files_from is None:
+        if not paths:
+            raise UsageError("no PATH; '-' is standard input")
+        return list(dict.fromkeys(paths)), None
+    base = paths[0] if paths else Path()
+    if len(paths) > 1 or not isinstance(base, Path) or not base.is_dir():
+        raise UsageError("--files-from allows one PATH: the folder that its names start at")
+    return [base / name for name in _listed(options.files_from)], base
+
+
+def _listed(source: Path) -> list[str]:
     """The names in the file of `--files-from`."""
-    names = read_stdin() if source == STDIN else source.read_bytes()
+    names = read_file(source, (source,))
     if b"\0" in names:
         listed = names.split(b"\0")
     else:  # Windows writes a mark at the start and carriage returns.
         listed = [line.removesuffix(b"\r") for line in names.removeprefix(BOM_UTF8).split(b"\n")]
     return [os.fsdecode(name) for name in listed if name]
-
-
-def _find_listed(options: argparse.Namespace, convert: str) -> Found:
-    """The files of a list. Results keep their names below PATH."""
-    base, found = _base(options), Found()
-    for name in listed_names(options.files_from):
-        path = base / name
-        relative = Path(os.path.relpath(path, base))
-        if relative.parts[:1] == ("..",):
-            reason = f"outside {'the current folder' if base == Path() else base}"
-            found.failures.append(Failure(path, reason))
-        elif os.path.isdir(path) and not getattr(options, "volumes", False):  # noqa: PTH112
-            found.failures.append(Failure(path, f"a folder: use {convert.format(path)}"))
-        else:
-            found.files[path] = relative
-    return found
-
-
-def _base(options: argparse.Namespace) -> Path:
-    base = options.paths[0] if options.paths else Path()
-    if len(options.paths) > 1 or not isinstance(base, Path) or not base.is_dir():
-        raise UsageError("--files-from allows one PATH: the folder that its names start at")
-    return base
-
-
-def is_pipe(path: Path) -> bool:
-    """Whether a path is standard input, a pipe or a device."""
-    is_special = os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))  # noqa: PTH110, PTH112, PTH113
-    return path == STDIN or is_special
 
 
 def read_file(path: Path, pipes: Collection[Path] = ()) -> bytes:

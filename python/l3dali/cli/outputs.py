@@ -66,10 +66,8 @@ def find_targets(
         if output.exists() and not output.is_dir():
             raise UsageError(f"{output} is not a folder")
         if not output.exists() and suffix_of(output).lower() in KNOWN_SUFFIXES:
-            raise UsageError(
-                f"{output} is not the name of one result of this format; create it first if it is "
-                "a folder"
-            )
+            what = f"the result is a {suffix} file" if suffix else f"there are {len(names)} results"
+            raise UsageError(f"{what}, but OUT is {output}; create it first if it is a folder")
         place = next(each for each in (output, *output.absolute().parents) if each.exists())
         if not os.access(place, os.W_OK | os.X_OK):
             raise UsageError(f"{place} cannot be written: {os.strerror(errno.EACCES)}")
@@ -156,11 +154,12 @@ def write_file(target: Path, data: bytes) -> None:
         atomic.write_atomically(target, data)
 
 
-def new_file(path: Path, *, overwrite: bool) -> Path:
-    """The path; UsageError if it exists, or its folder does not."""
+def check_new_file(path: Path, sources: Iterable[str | Path], *, overwrite: bool) -> None:
+    """Raises UsageError if a file exists or is one of the sources, or its folder does not exist."""
+    for source in sources:
+        without_collisions([(Path(source), path)])
     if not is_stream(path):
         if path.is_dir() or not path.parent.is_dir():
             raise UsageError(f"{path} cannot be written: name a file in a folder that exists")
         if os.path.lexists(path) and not overwrite:
             raise UsageError(f"{path} exists; --overwrite replaces it")
-    return path

@@ -198,6 +198,16 @@ def name_argument(text: str) -> str:
     return text
 
 
+def format_argument(text: str) -> str:
+    """The name of a format to write, which is lossless."""
+    if text.lower() in ("jpg", "jpeg"):
+        raise argparse.ArgumentTypeError(
+            "l3 does not compress images as JPEG. l3 decode without --format and l3 convert --to "
+            "source restore images that were JPEG files; for others use png"
+        )
+    return text
+
+
 def number_in(allowed: range) -> Callable[[str], int]:
     """Parses a number in a range."""
 
@@ -250,8 +260,6 @@ def _keywords(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     try:
         check_keywords(names)
-    except ImportError:
-        raise argparse.ArgumentTypeError("needs pydicom: pip install pydicom python-gdcm") from None
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return names

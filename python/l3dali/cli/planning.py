@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import math
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from l3dali.cli.outputs import STDOUT, new_file, without_collisions, write_file
+from l3dali.cli.outputs import check_new_file
 from l3dali.cli.parser import HOST, NEW_FILE, new_command, path_argument, positive_float
-from l3dali.console import complain, print_table, printable
+from l3dali.cli.summary import write_document
+from l3dali.console import complain, printable
 from l3dali.datasets.liquid.profile import DEFAULT_BATCH, DEFAULT_MIN_GAIN, FORMATS, L3_FORMATS
 from l3dali.datasets.liquid.words import PLAN_HEADERS, plan_lines, plan_rows
 
@@ -70,9 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
     from l3dali.datasets.liquid.profile import read_profile, without_gpu
 
     profile = read_profile(arguments.profile)
-    target: Path = arguments.output
-    for source in (arguments.profile, Path(arguments.host or arguments.profile)):
-        without_collisions([(source, target)])
+    sources = (arguments.profile, arguments.host or arguments.profile)
+    check_new_file(arguments.output, sources, overwrite=arguments.overwrite)
     described = None if arguments.host is None else read_host(arguments.host)
     if described is not None:
         nodes = arguments.nodes or described.nodes
@@ -82,12 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.device == "cpu":
         profile = without_gpu(profile)
     limits = _limits(profile, arguments)
-    new_file(target, overwrite=arguments.overwrite)
     plan = find_plan(profile, limits, arguments.formats, arguments.min_gain)
-    write_file(target, f"{plan.to_json()}\n".encode())
-    file = sys.stderr if target == STDOUT else sys.stdout
-    print_table(PLAN_HEADERS, *plan_rows(plan), file=file)
-    print(*plan_lines(plan), sep="\n", file=file)
+    table = PLAN_HEADERS, plan_rows(plan), plan_lines(plan)
+    file = write_document(arguments.output, plan.to_json(), *table)
     if described is not None:
         what = f"{printable(described.name)}: nothing was measured there"
         if profile.host.gpu is not None:

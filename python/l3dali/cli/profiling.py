@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l3dali.cli.inputs import KNOWN_SUFFIXES
-from l3dali.cli.outputs import STDOUT, new_file, without_collisions, write_file
+from l3dali.cli.outputs import check_new_file
 from l3dali.cli.parser import HOST, LABELS, LAYOUT, MAX_PIXELS, NEW_FILE, SOURCES, new_command
-from l3dali.cli.summary import EXIT_FAILED
-from l3dali.console import Failure, print_table, say, tell_failures
+from l3dali.cli.summary import EXIT_FAILED, write_document
+from l3dali.console import Failure, say, tell_failures
 from l3dali.datasets.liquid.profile import DEFAULT_SAMPLES, DEFAULT_SECONDS
 from l3dali.datasets.liquid.words import PROFILE_HEADERS, profile_lines, profile_rows
 from l3dali.errors import UsageError
@@ -59,9 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.output.name
     ):
         raise UsageError(f"{arguments.output} is the name of an image or a shard; use -o NAME.json")
-    target = new_file(arguments.output, overwrite=arguments.overwrite)
-    for source in arguments.sources:
-        without_collisions([(Path(source), target)])
+    check_new_file(arguments.output, arguments.sources, overwrite=arguments.overwrite)
     failures: list[Failure] = []
     profile = measure_profile(
         arguments.sources,
@@ -73,10 +70,8 @@ def run(arguments: argparse.Namespace) -> int:
         given={name: getattr(arguments, name) for name in _GIVEN},
         failures=failures,
     )
-    write_file(target, f"{profile.to_json()}\n".encode())
-    file = sys.stderr if target == STDOUT else sys.stdout
-    print_table(PROFILE_HEADERS, *profile_rows(profile), file=file)
-    print(*profile_lines(profile), sep="\n", file=file)
+    table = PROFILE_HEADERS, profile_rows(profile), profile_lines(profile)
+    write_document(arguments.output, profile.to_json(), *table)
     say(profile.notes)
     tell_failures(failures)
     return EXIT_FAILED if failures else 0

@@ -83,7 +83,7 @@ def add_commands(commands: Commands) -> None:
                           what PNG cannot hold
         """,
         *(parser.CHANNELS, parser.MAX_PIXELS),
-        format={"choices": formats.split(", ")},
+        format={"type": parser.format_argument, "choices": formats.split(", ")},
     )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
     from pathlib import Path
-    from typing import Any
+    from typing import Any, TextIO
 
     from l3dali.console import Failure
     from l3dali.datasets.convert.work import Summary
@@ -35,6 +35,17 @@ def print_summary(
     if has_work:
         print_table(HEADERS, *summary.table(), file=output)
     print(summary if has_work else f"nothing to do: {summary}", file=output)
+
+
+def write_document(
+    target: Path, document: str, headers: Sequence[str], rows: list[list[str]], lines: Iterable[str]
+) -> TextIO:
+    """Writes a JSON document, and prints its table and lines to the file that is returned."""
+    write_file(target, f"{document}\n".encode())
+    output = sys.stderr if target == STDOUT else sys.stdout
+    print_table(headers, *rows, file=output)
+    print(*lines, sep="\n", file=output)
+    return output
 
 
 def remarks_of(summary: Summary) -> list[str]:

@@ -67,22 +67,14 @@ def _verify(options: argparse.Namespace) -> int:
     def look_at(name: str) -> tuple[Contents, list[Failure]]:
         each = inputs[name]
         place = each if isinstance(each, Place) else None
+        is_image = place is not None and place.kind == FILES
+        is_copy = place is not None and place.row is not None and place.row.kind == OTHER
 
         def look(blob: Blob) -> codec.Info:
-            is_copy = place is None or (place.row is not None and place.row.kind == OTHER)
-            try:
-                if (
-                    sources is not None
-                    and place is not None
-                    and place.kind == FILES
-                    and not is_copy
-                ):
-                    sources.compare(place, blob.data, threads)
-                    return codec.info(blob.data)
-            except Exception:
-                _check(blob.data, threads, options.max_pixels)  # Damage is reported first.
-                raise
-            _check(blob.data, threads, options.max_pixels)
+            if sources is not None and place is not None and is_image and not is_copy:
+                sources.compare(place, blob.data, threads)
+            else:
+                _check(blob.data, threads, options.max_pixels)
             return codec.info(blob.data)
 
         contents, failures = each.look(look)
@@ -133,26 +125,20 @@ class _Sources:
             refuse_labels=False,
         )
         self.compared = 0
-        self._of_result: dict[str, str] = {}
-        wanted: list[str] = []
         others = Counter(PurePosixPath(name).suffix.lower() for name in files)
         self.remarks = [] if places.is_converted else unread_images(others, f"of {url}")
         kinds = kinds_of_sources(self._folder, files)
         images = {
             n for n, kind in kinds.items() if kind == FILES and has_image_suffix(n, Options())
         }
-        names = l3_names(images)
-        for name, kind in kinds.items():
-            is_image = name in images
-            if is_image:
-                self._of_result[names[name]] = name
-            else:  # maybe a result beside its source
-                self._of_result.setdefault(name, name)
-            if places.is_converted or kind != FILES or is_image:
-                wanted.append(name)
-        self._of_result |= {
-            place.file.name: place.row.source for place in places.found if place.row is not None
-        }
+        results = {result: name for name, result in l3_names(images).items()}
+        rows = {place.file.name: place.row.source for place in places.found if place.row}
+        self._of_result = {name: name for name in kinds} | results | rows
+        wanted = [
+            name
+            for name, kind in kinds.items()
+            if places.is_converted or kind != FILES or name in images
+        ]
         if not found.whole and len(wanted) == len(places.found) == 1:  # two files of any names
             self._of_result[places.found[0].file.name] = wanted[0]
         there = {self._of_result.get(place.file.name) for place in places.found}
@@ -175,11 +161,11 @@ class _Sources:
             L3Error: it is damaged.
             ValueError: pixels or palette differ, or the source cannot be read.
         """
+        decoded = codec.decode(data, threads=threads, max_pixels=self._options.max_pixels)
         with self._folder.open(self._source_of(place)) as file:
             source = file.read()
         info = codec.info(data)
         picture = read_alone(source, self._options, labels=info.labels)
-        decoded = codec.decode(data, threads=threads, max_pixels=self._options.max_pixels)
         compare(decoded, picture.pixels)
         if picture.palette != info.palette:
             raise ValueError("the palette differs from the source's")

@@ -116,13 +116,6 @@ class Viewer:
 
 def _described(info: codec.Info, data: memoryview) -> dict[str, object]:
     """The description of a file, with bands and levels for requests of tiles."""
-    kept = {
-        "ICC": info.icc,
-        "EXIF": info.exif,
-        "XMP": info.xmp,
-        "palette": info.palette,
-        "metadata": info.metadata_json,
-    }
     metadata = (info.metadata_json or b"").decode(errors="replace")
     part = pixels.shown_part(info)
     return {
@@ -131,7 +124,7 @@ def _described(info: codec.Info, data: memoryview) -> dict[str, object]:
         "slices": info.volume.depth if info.volume else 0,
         "dtype": info.dtype.name,
         "groups": len(info.groups),
-        "kept": {name: len(part) for name, part in kept.items() if part is not None},
+        "kept": {name: len(block) for name, block in codec.kept_blocks(info).items()},
         "metadata": metadata[: 2**16],
         "palette": None if info.palette is None else list(info.palette),
         "file_bytes": len(data),
