@@ -94,12 +94,6 @@ def test_stored_tiles_have_the_size_that_was_asked_for() -> None:
     assert info.codings["stored"] == info.tile_count
 
 
-def test_metadata_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(l3dali.L3Error) as error:
-        l3dali.encode(np.zeros((2, 2), np.uint8), icc=bytes(1 << 28))
-    assert error.value.status is l3dali.Status.INVALID_ARGUMENT
-
-
 @pytest.mark.parametrize("effort", [1, 5, 7])
 def test_flat_tiles_are_match_tiles_beside_others(effort: int) -> None:
     """Of 512x512 pixels one tile is a drawing; the others are noise that rans codes."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import engines
 import numpy as np
 import pytest
 import reference_decoder
 import stream_builder as build
-from engines import CODINGS, ENGINES, GAP, SAMPLE_TYPES, WIDE_TYPES, Outcome, Samples
+from engines import CODINGS, ENGINES, GAP, SAMPLE_TYPES, WIDE_TYPES, Samples
 from numpy.random import Generator
 from output_plans import (
     FILL,
@@ -121,16 +122,6 @@ def test_corpus_has_every_coding() -> None:
 
 @engine_matrix
 @present
-def test_random_plans(engine: str) -> None:
-    rng = np.random.default_rng(5)
-    streams = corpus()
-    for _ in range(PLANS[engine]):
-        data, image = streams[rng.integers(0, len(streams))]
-        assert_follows(engine, data, image, random_plan(rng, image), int(rng.integers(1, 3)))
-
-
-@engine_matrix
-@present
 def test_windows_of_stored_samples(engine: str) -> None:
     """Rows leave as they are, at windows' edges too, which some engines store apart."""
     rng = np.random.default_rng(9)
@@ -146,17 +137,6 @@ def test_windows_of_stored_samples(engine: str) -> None:
         plan.strides = (window[2] * channels * item, channels * item, item)
         plan.data_offset, plan.output_bytes = 0, window[3] * plan.strides[0]
         assert_follows(engine, data, image, plan)
-
-
-@engine_matrix
-@present
-def test_plans_of_training(engine: str) -> None:
-    """Planes of floats, at all alignments: the GPU stores eight values of a row together."""
-    rng = np.random.default_rng(8)
-    streams = corpus()
-    for _ in range(PLANS[engine] // 4):
-        data, image = streams[rng.integers(0, len(streams))]
-        assert_follows(engine, data, image, training_plan(rng, image))
 
 
 @functools.cache
@@ -182,20 +162,27 @@ def wide_corpus() -> list[tuple[bytes, Samples]]:
 
 @engine_matrix
 @present
-def test_plans_of_many_channels(engine: str) -> None:
-    """Every number of samples beside one another, which vectors store some of at a time."""
-    rng = np.random.default_rng(12)
-    streams = wide_corpus()
-    for _ in range(PLANS[engine] // 4):
-        data, image = streams[rng.integers(0, len(streams))]
-        assert_follows(engine, data, image, wide_plan(rng, image), int(rng.integers(1, 3)))
-
-
-@engine_matrix
-@present
-def test_whole_images_of_many_channels(engine: str) -> None:
-    for data, image in wide_corpus()[::3]:
-        assert engines.decode(engine, data, row_padding_bytes=4) == Outcome("kOk", None, image)
+@pytest.mark.parametrize(
+    ("make", "files", "share"),
+    [
+        (random_plan, corpus, 1),
+        # Planes of floats, at all alignments: the GPU stores eight values of a row together.
+        (training_plan, corpus, 4),
+        # Every number of samples beside one another, which vectors store some of at a time.
+        (wide_plan, wide_corpus, 4),
+    ],
+    ids=["any", "training", "many_channels"],
+)
+def test_random_plans(
+    engine: str,
+    make: Callable[[Generator, Samples], Plan],
+    files: Callable[[], list[tuple[bytes, Samples]]],
+    share: int,
+) -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(PLANS[engine] // share):
+        data, image = files()[rng.integers(0, len(files()))]
+        assert_follows(engine, data, image, make(rng, image), int(rng.integers(1, 3)))
 
 
 @engine_matrix

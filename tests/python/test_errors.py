@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-import multiprocessing
 import pickle
 import re
 import traceback
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,10 +22,6 @@ def raised(data: bytes = DAMAGED) -> l3dali.L3Error:
     with pytest.raises(l3dali.L3Error) as caught:
         l3dali.decode(data)
     return caught.value
-
-
-def read(path: Path) -> None:
-    l3dali.imread(path)
 
 
 REASONS = [status for status in Status if status is not Status.OK]
@@ -62,24 +54,6 @@ def test_pickle(status: Status, protocol: int) -> None:
     assert type(again) is type(error)
     assert (str(again), again.status, again.args) == ("odd", status, ("odd",))
     assert again.__dict__ == error.__dict__ == {"index": 5, "sample": 7}
-
-
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
-def test_copy(copied: Any) -> None:
-    error = l3dali.L3Error("odd", Status.TRUNCATED)
-    again = copied(error)
-    assert (str(again), again.status) == ("odd", Status.TRUNCATED)
-
-
-def test_another_process(tmp_path: Path) -> None:
-    path = tmp_path / "damaged.l3"
-    path.write_bytes(DAMAGED)
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        error = pool.submit(read, path).exception()
-    assert isinstance(error, l3dali.L3Error)
-    assert error.status is Status.CHECKSUM_MISMATCH
-    assert str(path) in str(error)
 
 
 def as_torch_does(error: Exception) -> Exception:

@@ -8,7 +8,6 @@ import io
 import itertools
 import json
 import math
-import re
 import struct
 import sys
 import tracemalloc
@@ -92,34 +91,36 @@ def _chunk(kind: bytes, body: bytes) -> bytes:
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
-def _png(ihdr: bytes, rows: bytes, *chunks: tuple[bytes, bytes]) -> bytes:
+def _png(
+    width: int, bits: int, color_type: int, rows: bytes, *chunks: tuple[bytes, bytes]
+) -> bytes:
+    """A PNG with these rows, each behind the number of its filter."""
+    bits_of_pixel = bits * {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[color_type]
+    height = len(rows) // (1 + (width * bits_of_pixel + 7) // 8)
+    ihdr = struct.pack(">IIBBBBB", width, height, bits, color_type, 0, 0, 0)
     parts = [(b"IHDR", ihdr), *chunks, (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, body) for kind, body in parts)
+
+
+def _interlaced(png: bytes) -> bytes:
+    """A PNG of one pixel, which is its first pass."""
+    return png[:8] + _chunk(b"IHDR", png[16:28] + b"\1") + png[33:]
 
 
 @pytest.mark.parametrize("color_type", [0, 2, 4, 6])
 def test_png_of_16_bits_keeps_every_bit(color_type: int) -> None:
     channels = {0: 1, 2: 3, 4: 2, 6: 4}[color_type]
     pixels = noise(channels, np.uint16)
-    height, width = pixels.shape[:2]
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
-    data = _png(struct.pack(">IIBBBBB", width, height, 16, color_type, 0, 0, 0), rows)
-    picture = read_picture(data)
+    picture = read_picture(_png(pixels.shape[1], 16, color_type, rows))
     assert picture.pixels.dtype == np.uint16
     assert np.array_equal(picture.pixels, pixels)
-
-
-@pytest.mark.parametrize("bits", [1, 2, 4])
-def test_png_gray_of_few_bits_is_scaled_to_8(bits: int) -> None:
-    row = np.arange(8) % 2**bits
-    assert read_picture(_few_bits(bits)).pixels.tolist() == [(row * 255 // (2**bits - 1)).tolist()]
 
 
 def _few_bits(bits: int, *chunks: tuple[bytes, bytes]) -> bytes:
     row = np.arange(8) % 2**bits
     packed = np.packbits((row[:, None] >> np.arange(bits)[::-1] & 1).astype(np.uint8).ravel())
-    ihdr = struct.pack(">IIBBBBB", 8, 1, bits, 0, 0, 0, 0)
-    return _png(ihdr, b"\0" + packed.tobytes(), *chunks)
+    return _png(8, bits, 0, b"\0" + packed.tobytes(), *chunks)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +135,7 @@ def test_labels_of_few_bits_keep_their_numbers(name: str) -> None:
         **{f"{bits}.png": _few_bits(bits) for bits in (1, 2, 4)},
         "tiff": saved(image, "TIFF"),
         "inverted.tiff": saved(image, "TIFF", tiffinfo={262: 0}),
-        "4.tiff": tiff_of_4_bits(bytes.fromhex("01234567")),
+        "4.tiff": _with_tags(tiff(np.array([[0x01, 0x23, 0x45, 0x67]], "u1")), t256=8, t258=4),
         "bmp": saved(image, "BMP"),
         "pbm": saved(image, "PPM"),
     }[name]
@@ -143,16 +144,6 @@ def test_labels_of_few_bits_keep_their_numbers(name: str) -> None:
     assert picture.pixels.tolist() == [row.tolist()]
     assert read_picture(data, palette="index").pixels.tolist() == [row.tolist()]
     assert l3dali.info(encode_picture(picture)).labels
-
-
-def tiff_of_4_bits(row: bytes) -> bytes:
-    """A gray TIFF of one row."""
-    fields = {256: 2 * len(row), 257: 1, 258: 4, 259: 1, 262: 1, 277: 1, 278: 1, 279: len(row)}
-    at = 8 + 2 + 12 * (len(fields) + 1) + 4
-    entries = sorted((fields | {273: at}).items())
-    file = b"II*\0" + struct.pack("<IH", 8, len(entries))
-    file += b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in entries)
-    return file + bytes(4) + row
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4])
@@ -178,13 +169,12 @@ def test_labels_of_few_bits_keep_their_alpha() -> None:
 
 
 def test_png_transparent_colour_becomes_alpha() -> None:
-    ihdr = struct.pack(">IIBBBBB", 3, 1, 8, 0, 0, 0, 0)
-    data = _png(ihdr, b"\0\1\2\3", (b"tRNS", b"\0\2"))
+    data = _png(3, 8, 0, b"\0\1\2\3", (b"tRNS", b"\0\2"))
     assert read_picture(data).pixels.tolist() == [[[1, 255], [2, 0], [3, 255]]]
 
 
 PALETTE_PNG = _png(
-    struct.pack(">IIBBBBB", 4, 1, 2, 3, 0, 0, 0),
+    *(4, 2, 3),
     bytes([0, 0b00011011]),
     (b"PLTE", bytes(range(12))),
     (b"tRNS", bytes([9, 255, 8])),
@@ -215,8 +205,7 @@ XMP_OF_OTHERS = {
 
 @pytest.mark.parametrize("tool", XMP_OF_OTHERS)
 def test_xmp_of_png_as_other_tools_write_it(tool: str) -> None:
-    header = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)
-    picture = read_picture(_png(header, b"\0\5", XMP_OF_OTHERS[tool]), keep_text=True)
+    picture = read_picture(_png(1, 8, 0, b"\0\5", XMP_OF_OTHERS[tool]), keep_text=True)
     assert picture.xmp == b"<x/>"
     assert not picture.metadata  # It would be there twice, and one not turned.
 
@@ -224,7 +213,7 @@ def test_xmp_of_png_as_other_tools_write_it(tool: str) -> None:
 @pytest.mark.parametrize("kind", [b"iCCP", b"eXIf"])
 def test_png_chunks_with_a_wrong_checksum_are_dropped(kind: bytes) -> None:
     bodies = {b"iCCP": b"x\0\0" + zlib.compress(b"profile"), b"eXIf": b"II*\0"}
-    good = _png(struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"\0\1", (kind, bodies[kind]))
+    good = _png(1, 8, 0, b"\0\1", (kind, bodies[kind]))
     picture = read_picture(good)
     assert (picture.icc or picture.exif) in (b"profile", b"II*\0")
     at = good.index(kind) + 4 + len(bodies[kind])
@@ -239,15 +228,14 @@ def test_profiles_of_png() -> None:
         for body in (zlib.compress(b"1"), zlib.compress(b"2"), zlib.compress(bytes(99))[:-3])
     )
     for profiles, expected in (([first, second], b"1"), ([cut], None)):
-        data = _png(struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"\0\1", *profiles)
+        data = _png(1, 8, 0, b"\0\1", *profiles)
         assert read_picture(data).icc == expected
 
 
 @pytest.mark.parametrize("kind", [b"tIME", b"gAMA", b"tEXt", b"pHYs"])
 def test_damaged_png_chunks_leave_labels_alone(kind: bytes) -> None:
     """Pillow refused what libpng reads."""
-    ihdr = struct.pack(">IIBBBBB", 2, 1, 8, 3, 0, 0, 0)
-    data = _png(ihdr, b"\0\1\0", (kind, b"?"), (b"PLTE", bytes(range(6))))
+    data = _png(2, 8, 3, b"\0\1\0", (kind, b"?"), (b"PLTE", bytes(range(6))))
     at = data.index(kind) + 5
     damaged = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
     assert read_picture(damaged).pixels.shape == (1, 2, 3)
@@ -295,8 +283,6 @@ def test_exif_of_a_tiff_is_that_of_its_image(bigtiff: bool, byteorder: Any) -> N
         block = PIL.Image.Exif()
         block.load(each.exif)
         assert dict(block) == {274: 6, 271: "maker 6"}
-    upright = read_picture(file.getvalue(), orient=True).pixels
-    assert np.array_equal(upright, np.rot90(noise(1), -1))
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -714,9 +700,10 @@ def test_tiff_numbers_beside_alpha_stay() -> None:
     )
 
 
-def test_tiff_palette() -> None:
+@pytest.mark.parametrize("image_format", ["TIFF", "BMP"])
+def test_palettes_of_tiff_and_bmp(image_format: str) -> None:
     image = PIL.Image.fromarray(noise(3)).quantize(11)
-    data = saved(image, "TIFF")
+    data = saved(image, image_format)
     assert np.array_equal(read_picture(data).pixels, np.asarray(image.convert("RGB")))
     numbers = read_picture(data, palette="index")
     assert np.array_equal(numbers.pixels, np.asarray(image))
@@ -759,25 +746,6 @@ def test_tiff_palette_of_16_bit_colours(colormap: Image) -> None:
         read_picture(data, palette="index")
 
 
-def _tiff_of_pages(offsets_next: list[int | None], **tags: int) -> bytes:
-    """A TIFF of 1x1 pages of 8-bit gray, each with the number of the page that it says is next."""
-    page = {254: 0, 256: 1, 257: 1, 258: 8, 259: 1, 262: 1, 273: 8, 277: 1, 278: 1, 279: 1}
-    page |= {int(code.lstrip("t")): value for code, value in tags.items()}
-    entries = b"".join(struct.pack("<HHII", code, 4, 1, page[code]) for code in sorted(page))
-    start = struct.pack("<H", len(page)) + entries
-    size = len(start) + 4
-    directories = b"".join(
-        start + struct.pack("<I", 0 if number is None else 10 + number * size)
-        for number in offsets_next
-    )
-    return b"II*\0" + struct.pack("<I", 10) + b"\x07\0" + directories
-
-
-def test_tiff_without_samples_is_refused() -> None:
-    with pytest.raises(ImageError, match="samples of 4 bits and format 3"):
-        read_picture(_tiff_of_pages([None], t258=4, t339=3))
-
-
 @pytest.mark.parametrize("tile", [256, 1024])
 def test_narrow_tiff_in_tiles(tile: int) -> None:
     """As GDAL writes line scans."""
@@ -809,7 +777,7 @@ def _files_of_all_formats(pixels: Image) -> dict[str, bytes]:
     return files | {
         "gray.png": saved(gray, "PNG"),
         "palette.png": saved(image.quantize(9), "PNG"),
-        "interlaced.png": _png(struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 1), b"\0\1\2\3"),
+        "interlaced.png": _interlaced(_png(1, 8, 2, b"\0\1\2\3")),
         "jpg": saved(image, "JPEG"),
         "progressive.jpg": saved(image, "JPEG", progressive=True, exif=exif(6)),
         "gray.jpg": saved(gray, "JPEG"),
@@ -1065,11 +1033,12 @@ def test_header_of_jpegxl_of_any_size(width: int, height: int) -> None:
 def test_header_of_jpegxl_of_any_channels(channels: int, lossless: bool, dtype: type) -> None:
     """A bit behind those of extra channels says whether its colours are those of lossy coding."""
     pixels = noise(channels, dtype)
-    data = bytes(imagecodecs.jpegxl_encode(pixels, lossless=lossless, usecontainer=False))
-    header = read_header(data)
-    pixel_bytes = (3 + (channels in (2, 4))) * np.dtype(dtype).itemsize
-    assert header.raw_bytes == header.width * header.height * pixel_bytes
-    assert lossy_format(data) == (None if lossless else "lossy JPEG XL")
+    for boxes in (False, True):
+        data = bytes(imagecodecs.jpegxl_encode(pixels, lossless=lossless, usecontainer=boxes))
+        header = read_header(data)
+        pixel_bytes = (3 + (channels in (2, 4))) * np.dtype(dtype).itemsize
+        assert header.raw_bytes == header.width * header.height * pixel_bytes
+        assert lossy_format(data) == (None if lossless else "lossy JPEG XL")
 
 
 @pytest.mark.parametrize("bit", [61, 46], ids=["premultiplied", "depth"])
@@ -1109,10 +1078,10 @@ def test_alphas_of_jpeg_xl_that_would_be_lost_are_refused(file: str, message: st
 
 def test_metadata_has_a_limit() -> None:
     bomb = (b"iCCP", b"x\0\0" + zlib.compress(bytes(2**24 + 1)))
-    data = _png(struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"\0\1", bomb)
+    data = _png(1, 8, 0, b"\0\1", bomb)
     with pytest.raises(ImageError, match="the ICC profile has more than 16 MiB"):
         read_picture(data)
-    large = _png(struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), b"\0\1", (b"eXIf", bytes(2**24 + 1)))
+    large = _png(1, 8, 0, b"\0\1", (b"eXIf", bytes(2**24 + 1)))
     with pytest.raises(ImageError, match="the EXIF block has more than 16 MiB"):
         read_picture(large)
     kept = tiff(noise(1), iccprofile=bytes(2**24))
@@ -1176,9 +1145,9 @@ def test_damaged_netpbm_files_have_no_words_of_python(data: bytes) -> None:
 
 @pytest.mark.parametrize(("frames", "controls"), [(0, 0), (1, 0), (1, 1), (2**31, 0), (2, 2)])
 def test_png_of_one_frame_is_a_still(frames: int, controls: int) -> None:
-    ihdr, control = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0), struct.pack(">5I2H2B", *range(9))
+    control = struct.pack(">5I2H2B", *range(9))
     chunks = [(b"acTL", struct.pack(">II", frames, 0)), *[(b"fcTL", control)] * controls]
-    data = _png(ihdr, b"\0\5", *chunks)
+    data = _png(1, 8, 0, b"\0\5", *chunks)
     if controls < 2:
         assert read_picture(data).pixels.tolist() == [[5]]
     else:
@@ -1236,16 +1205,6 @@ def test_tiff_with_a_mask(kinds: tuple[int, ...]) -> None:
     assert picture.remarks == (("a transparency mask was dropped",) if 4 in kinds else ())
 
 
-def test_encode_reports_what_is_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with tifffile.TiffWriter(tmp_path / "a.tif") as writer:
-        writer.write(noise(3), photometric=2, metadata=None)
-        writer.write(np.ones((8, 8), bool), photometric=4, subfiletype=4, metadata=None)
-    assert main(["encode", str(tmp_path / "a.tif")]) == 0
-    assert "a transparency mask was dropped: 1 image" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("command", ["encode", "convert"])
 def test_scaled_masks_are_reported(
     tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
@@ -1262,18 +1221,6 @@ def test_scaled_masks_are_reported(
     labels = ["--labels"] if command == "encode" else ["--labels", "*"]
     assert main([command, *sources, *outs[1], *labels]) == 0
     assert "scaled" not in capsys.readouterr().err
-
-
-def test_convert_names_types_of_tiff_and_remedies(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "in").mkdir()
-    for dtype in ("float64", "int64", "uint64"):
-        (tmp_path / "in" / f"{dtype}.tif").write_bytes(tiff(np.zeros((9, 8), dtype)))
-    assert main(["convert", str(tmp_path / "in"), str(tmp_path / "out")]) == 2
-    said = capsys.readouterr().err
-    for dtype, remedy in (("float64", "rounds"), ("int64", "if they fit"), ("uint64", "if")):
-        assert re.search(rf"samples of type {dtype} are not supported; .*{remedy}", said)
 
 
 @pytest.mark.parametrize("description", [None, "acquired"])
@@ -1440,30 +1387,25 @@ def test_netpbm_is_written_as_the_suffix_says(suffix: str, magic_number: bytes) 
     assert write_picture(Picture(pixels), suffix)[:2] == magic_number
 
 
-@pytest.mark.parametrize("data", [b"P2 2 1 9 3 4", b"P5 2 1 9 \3\4", b"P5 2 1 999 \0\3\0\4"])
-def test_netpbm_gray_keeps_its_numbers(data: bytes) -> None:
-    assert read_picture(data).pixels.tolist() == [[3, 4]]
-
-
-@pytest.mark.parametrize("data", [b"P1 2 1 1 0", b"P4 2 1 \x80"])
-def test_netpbm_counts_ink(data: bytes) -> None:
-    assert read_picture(data).pixels.tolist() == [[0, 255]]
-
-
-def test_netpbm_light_has_samples() -> None:
-    head = b"P7\nWIDTH 2\nHEIGHT 1\nDEPTH 1\nMAXVAL 1\nTUPLTYPE BLACKANDWHITE\nENDHDR\n"
-    assert read_picture(head + b"\1\0").pixels.tolist() == [[1, 0]]
+PAM = b"P7\nWIDTH 2\nHEIGHT 1\nDEPTH 1\nMAXVAL 1\nTUPLTYPE BLACKANDWHITE\nENDHDR\n"
 
 
 @pytest.mark.parametrize(
-    "head",
+    ("data", "pixels"),
     [
-        b"P5\r\n# a\r\n# #b\n 2 1\n#c\n255\n",
-        b"P7\r\n#a#b\r\n\nWIDTH 2 \nHEIGHT  1#c\nDEPTH 1\nMAXVAL 255\nTUPLTYPE GRAYSCALE\nENDHDR\n",
+        *((data, [3, 4]) for data in (b"P2 2 1 9 3 4", b"P5 2 1 9 \3\4", b"P5 2 1 999 \0\3\0\4")),
+        *((data, [0, 255]) for data in (b"P1 2 1 1 0", b"P4 2 1 \x80")),  # which count ink
+        (PAM + b"\1\0", [1, 0]),  # light
+        (b"P5\r\n# a\r\n# #b\n 2 1\n#c\n255\n\3\4", [3, 4]),
+        (
+            b"P7\r\n#a#b\r\n\nWIDTH 2 \nHEIGHT  1#c\nDEPTH 1\nMAXVAL 255\n"
+            b"TUPLTYPE GRAYSCALE\nENDHDR\n\3\4",
+            [3, 4],
+        ),
     ],
 )
-def test_netpbm_comments(head: bytes) -> None:
-    assert read_picture(head + b"\3\4").pixels.tolist() == [[3, 4]]
+def test_numbers_and_comments_of_netpbm(data: bytes, pixels: list[int]) -> None:
+    assert read_picture(data).pixels.tolist() == [pixels]
 
 
 @pytest.mark.parametrize(
@@ -1495,19 +1437,15 @@ def test_masks_of_bmp_that_are_lost_are_refused() -> None:
         read_picture(data)
 
 
-def test_bmp_palette() -> None:
-    image = PIL.Image.fromarray(noise(3)).quantize(11)
-    data = saved(image, "BMP")
-    assert np.array_equal(read_picture(data).pixels, np.asarray(image.convert("RGB")))
-    assert np.array_equal(read_picture(data, palette="index").pixels, np.asarray(image))
-
-
 @pytest.mark.parametrize("suffix", [".jpg", ".webp", ".png", ".tif"])
-def test_icc_and_exif_go_on_to_png(suffix: str) -> None:
+def test_icc_and_exif_go_on(suffix: str) -> None:
     image_format = {".jpg": "JPEG", ".webp": "WEBP", ".png": "PNG", ".tif": "TIFF"}[suffix]
     icc = bytes(range(256)) * 3
     data = saved(PIL.Image.fromarray(noise(3)), image_format, icc_profile=icc, exif=exif(6))
-    picture = read_picture(write_picture(read_picture(data), ".png"))
+    picture = read_picture(data)
+    for target in (".webp", ".tif"):
+        assert read_picture(write_picture(picture, target)).icc == icc
+    picture = read_picture(write_picture(picture, ".png"))
     assert picture.icc == icc
     block = PIL.Image.Exif()
     block.load(picture.exif or b"")
@@ -1515,18 +1453,10 @@ def test_icc_and_exif_go_on_to_png(suffix: str) -> None:
     assert len(block) == 2
 
 
-def test_webp_and_tiff_are_written_with_icc() -> None:
-    picture = Picture(noise(4), icc=b"profile")
-    for suffix in (".webp", ".tif"):
-        assert read_picture(write_picture(picture, suffix)).icc == b"profile"
-
-
 def test_exif_behind_the_pixels_of_a_png_is_found() -> None:
     data = saved(PIL.Image.fromarray(noise(1)), "PNG")
     block = b"II*\0\x08\0\0\0\0\0\0\0\0\0"
-    late = struct.pack(">I", len(block)) + b"eXIf" + block
-    data = data[:-12] + late + struct.pack(">I", zlib.crc32(b"eXIf" + block)) + data[-12:]
-    assert read_picture(data).exif == block
+    assert read_picture(data[:-12] + _chunk(b"eXIf", block) + data[-12:]).exif == block
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -1557,8 +1487,17 @@ REFUSED = {
         "several images",
     ),
     "tiff_pages": (tiff(np.stack([noise(1)] * 2), photometric="minisblack"), "several images"),
-    "tiff_double": (tiff(noise(1).astype(np.float64)), "float64"),
-    "tiff_signed_64_bits": (tiff(noise(1).astype(np.int64)), "samples of type int64"),
+    **{
+        f"tiff_{dtype}": (
+            tiff(np.zeros((9, 8), dtype)),
+            f"samples of type {dtype} are not supported; .*{remedy}",
+        )
+        for dtype, remedy in (("float64", "rounds"), ("int64", "if they fit"), ("uint64", "if"))
+    },
+    "tiff_float_of_4_bits": (
+        _with_tags(tiff(noise(1, np.float16)), t258=4),
+        "samples of 4 bits and format 3",
+    ),
     "tiff_signed_least_is_white": (
         tiff(noise(1).astype(np.int16), photometric="miniswhite"),
         "white-is-zero",

@@ -83,11 +83,6 @@ def test_what_is_kept_comes_back() -> None:
     assert bare.other_chunks == b""
 
 
-def test_of_a_beginning() -> None:
-    data = l3dali.encode(IMAGE, xmp=XMP, metadata=PAIRS)
-    assert l3dali.info(data[:-16]).metadata == PAIRS
-
-
 def test_numpy_becomes_json() -> None:
     pairs = {"a": np.float32(0.5), "b": np.arange(3, dtype=np.int16), "c": (np.bool_(True), "x")}
     info = l3dali.info(l3dali.encode(IMAGE, metadata=pairs))
@@ -204,16 +199,6 @@ def test_what_is_kept_leaves_room_for_most_colours() -> None:
     assert chunks_bytes > 2**18
     assert chunks_bytes + MAX_KEPT_BYTES <= 2**28
     np.testing.assert_array_equal(l3dali.decode(data), image)
-
-
-@pytest.mark.parametrize("coding", codec.CODINGS)
-def test_every_coding_keeps_all(coding: codec.Coding) -> None:
-    noise = np.random.default_rng(1).integers(0, 1 << 16, (40, 70, 3), np.uint16)
-    others = chunk(b"zzz1", b"twice") + chunk(b"zzz1", b"")
-    data = l3dali.encode(noise, coding=coding, xmp=XMP, metadata=PAIRS, other_chunks=others)
-    info = l3dali.info(data)
-    assert (info.xmp, info.metadata, info.other_chunks) == (XMP, PAIRS, others)
-    np.testing.assert_array_equal(l3dali.decode(data), noise)
 
 
 # Chunks of later versions.

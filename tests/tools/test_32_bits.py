@@ -38,13 +38,17 @@ def _can_compile(*command: str) -> bool:
     return result.returncode == 0
 
 
-@pytest.mark.slow
-def test_webassembly_conforms(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def wasm() -> Path:
     if not _can_compile("clang++", "--target=wasm32-wasi", "-fno-exceptions"):
         pytest.skip("clang++ is not installed with lld and the C++ library of wasm32-wasi")
     if shutil.which("node") is None:
         pytest.skip("Node is not installed: nothing runs the WebAssembly decoder")
-    wasm = _make("build/wasm/l3.wasm")
+    return _make("build/wasm/l3.wasm")
+
+
+@pytest.mark.slow
+def test_webassembly_conforms(tmp_path: Path, wasm: Path) -> None:
     command = ["node", "tests/tools/wasm_conformance.mjs", str(wasm), "tests"]
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     right, _, files, _ = told.split()[-4:]
@@ -121,12 +125,7 @@ console.log(l3.decode(bytes, { window: [46335, 46335, 1, 1] }).samples[0]);
 
 
 @pytest.mark.slow
-def test_webassembly_uses_much_memory(tmp_path: Path) -> None:
-    if not _can_compile("clang++", "--target=wasm32-wasi", "-fno-exceptions"):
-        pytest.skip("clang++ is not installed with lld and the C++ library of wasm32-wasi")
-    if shutil.which("node") is None:
-        pytest.skip("Node is not installed: nothing runs the WebAssembly decoder")
-    wasm = _make("build/wasm/l3.wasm")
+def test_webassembly_uses_much_memory(tmp_path: Path, wasm: Path) -> None:
     for path in (wasm, wasm.with_name("l3.mjs")):
         shutil.copy(path, tmp_path)
     (tmp_path / "a.l3").write_bytes(_largest_image())
