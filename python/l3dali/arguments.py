@@ -65,7 +65,8 @@ def as_hwc(image: npt.ArrayLike, layout: Layout | None) -> Image:
         raise TypeError(
             "encode takes an array, not a path; transcode takes the bytes of an image file"
         )
-    if isinstance(image, np.ma.MaskedArray):
+    # Plain arrays are checked first, since np.ma takes some time to import.
+    if type(image) is not np.ndarray and isinstance(image, np.ma.MaskedArray):
         raise TypeError("masked arrays are not supported; fill them, or take their data")
     array = np.asarray(image)
     if array.dtype.type not in SAMPLE_SCALARS:

@@ -70,9 +70,11 @@ _BRANDS_NOT_READ = {
 
 def suffix_of(name: str | os.PathLike[str]) -> str:
     """The suffix of a file's name, as ".png" or ".nii.gz", or ""."""
-    base = os.path.basename(os.fspath(name))  # noqa: PTH119
-    is_nifti = base.lower().endswith(".nii.gz") and len(base) > len(".nii.gz")
-    return base[-len(".nii.gz") :] if is_nifti else os.path.splitext(base)[1]  # noqa: PTH122
+    base = os.fspath(name).rpartition("/")[2]
+    if base[-len(".nii.gz") :].lower() == ".nii.gz" != base.lower():
+        return base[-len(".nii.gz") :]
+    stem, dot, suffix = base.rpartition(".")
+    return dot + suffix if stem.strip(".") else ""  # as os.path.splitext, which is slower
 
 
 def format_of(data: bytes) -> tuple[str, bool]:

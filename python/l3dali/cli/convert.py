@@ -257,24 +257,20 @@ def _find_work(
     workers: int,
 ) -> tuple[Options, Work, str]:
     """The options and the work of a run, and why it would stop: lossy sources would grow."""
-
-    def growth_of(work: Work) -> str:
-        threads = arguments.jobs or parser.local_cores()
-        return "" if arguments.grow else tell_growth(work.jobs, threads)
-
     work = find_work(sources, arguments.dest, options, manifest, workers)
     _check_names(work, options)
     is_new = work.jobs and not work.kept  # Growth was checked before an earlier run began.
     if not is_new or options.to != "l3" or options.plan is not None:
         return options, work, ""
-    growth = growth_of(work)
-    if options.coding in (None, "jpeg"):
+    cores = arguments.jobs or parser.local_cores()
+    growth = "" if arguments.grow else tell_growth(work.jobs, cores)
+    if options.coding in (None, "jpeg") and (growth or manifest.rows):
         # JPEG files that jpeg does not support stay if an earlier run kept them, or if the set
         # would grow.
         keeping = replace(options, keep_refused=True)
         other = find_work(sources, arguments.dest, keeping, manifest, workers)
         if growth or other.kept:
-            return keeping, other, growth and growth_of(other)
+            return keeping, other, growth and tell_growth(other.jobs, cores)
     return options, work, growth
 
 

@@ -42,8 +42,6 @@ def _read_header(data: bytes) -> Header:
 
 
 def _read(data: bytes, options: ReadOptions) -> Picture:
-    from PIL import PngImagePlugin
-
     sound = list(_sound_chunks(data))
     chunks = _by_type(sound)
     if b"acTL" in chunks:
@@ -67,6 +65,8 @@ def _read(data: bytes, options: ReadOptions) -> Picture:
         return replace(picture, pixels=numbers).scaled(bits, options)
     if not is_palette or picture.expanded:
         return picture
+    from PIL import PngImagePlugin
+
     # Pillow fails for other chunks that libpng ignores.
     needed = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
     bare = b"".join(data[at:end] for kind, at, end in _parts(data) if kind in needed)

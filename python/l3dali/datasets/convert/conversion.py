@@ -63,10 +63,12 @@ _REFUSED = {
 _LOSSLESS_KEY, _LOSSY_KEY = "source_suffix", LOSSY_SUFFIX_KEY
 
 
-def choose_format(blob: Blob, options: Options, *, is_refused: bool = False) -> str:
+def choose_format(
+    blob: Blob, options: Options, *, labels: bool = False, is_refused: bool = False
+) -> str:
     """How to store an image: a coding of the encoder, `png`, or the plan's choice.
 
-    `is_refused`: coding "jpeg" does not support it.
+    `labels`: the options name it as a label map. `is_refused`: coding "jpeg" does not support it.
 
     Raises:
         ImageError: the plan needs a header, and that is damaged.
@@ -76,10 +78,9 @@ def choose_format(blob: Blob, options: Options, *, is_refused: bool = False) -> 
             return _OWN
         if options.to != "l3":
             return options.to
-        changes = options.labels_of(*blob.names) or options.orient or options.max_side is not None
+        changes = labels or options.orient or options.max_side is not None
         return coding_of(blob.data, options.coding, keeps_pixels=not changes)
     header = read_header(blob.data, volumes=options.volumes)
-    labels = bool(options.labels_of(*blob.names))
     group = group_of(blob.data, header, labels=labels, is_refused=is_refused)
     area = header.width * header.height
     return options.plan.choose(Seen(blob.place, group, len(blob.data), area))
@@ -99,8 +100,8 @@ def convert_image(
         return Outcome(name, size, SOURCE, remarks=(f"{reason}; such arrays were copied",))
     stored_as = UNKNOWN
     try:
-        stored_as = choose_format(blob, options)
         labels = bool(options.labels_of(*blob.names))
+        stored_as = choose_format(blob, options, labels=labels)
         look = partial(read, blob.data, **options.reading(labels=labels))
         suffix, substituted, expanded, kind = "l3", False, False, ""
         remarks: tuple[str, ...] = ()
@@ -111,7 +112,7 @@ def convert_image(
             except JpegRefusedError as error:
                 stored_as = SOURCE if options.keep_refused else "rans"
                 if options.plan is not None:
-                    stored_as = choose_format(blob, options, is_refused=True)
+                    stored_as = choose_format(blob, options, labels=labels, is_refused=True)
                 remarks = (f"{_REFUSED[stored_as == SOURCE]}, since {error.reason}",)
         if stored_as == SOURCE:
             look()  # Damage is found now, or in training.

@@ -28,6 +28,7 @@ MOST_NAME = 1000  # characters at the end of a field's name, which each of its i
 # TIFFs in which GDAL has smaller copies, or a mask, of the image beside them: `0.tif.msk`
 _BESIDE = re.compile(r"(\.ovr|\.[^./]+\.msk)\Z", re.IGNORECASE)
 _WRITTEN = frozenset(suffix[1:] for suffix in WRITERS)
+_KNOWN_SUFFIXES = READ_SUFFIXES | {".l3"}
 # What an image may be stored as, besides modes of the encoder and `png`.
 SOURCE = "source"  # it stays as it is
 UNKNOWN = "unknown"  # what a plan would choose for an image whose header is damaged
@@ -225,8 +226,7 @@ def may_be_image(name: str, head: bytes, options: Options) -> bool:
 def renamed(name: str, new_suffix: str) -> str:
     """The name of an image's result: with another suffix, or one more."""
     suffix = suffix_of(name)
-    is_known = suffix.lower() in READ_SUFFIXES | {".l3"}
-    stem = name[: -len(suffix)] if is_known else name
+    stem = name[: -len(suffix)] if suffix.lower() in _KNOWN_SUFFIXES else name
     if suffix == ".l3" and stem.endswith(f".{new_suffix}"):
         return stem  # `l3_names` kept it.
     return f"{stem}.{new_suffix}"
@@ -248,7 +248,7 @@ def l3_names(names: Iterable[str]) -> dict[str, str]:
 def result_names(name: str, options: Options, l3_name: str | None = None) -> list[str]:
     """The names that a file's result may get. A file without a known suffix may be an image."""
     is_image = has_image_suffix(name, options)
-    if not is_image and suffix_of(name).lower() in READ_SUFFIXES | {".l3"}:
+    if not is_image and suffix_of(name).lower() in _KNOWN_SUFFIXES:
         return [name]
     is_source = options.to == SOURCE_FORMAT
     suffixes = sorted(_WRITTEN | {"jpg", "jpeg"}) if is_source else [options.to]
@@ -330,14 +330,10 @@ class Totals:
         self.remarks.update(outcome.remarks)
         if outcome.labels:
             self.label_kinds[outcome.labels] += 1
-        result_bytes = len(blob.data if outcome.data is None else outcome.data)
-        self.formats.setdefault(outcome.format, FormatTotals()).add(
-            FormatTotals(
-                1,
-                outcome.source_bytes,
-                result_bytes,
-                outcome.raw_bytes,
-                outcome.expanded,
-                outcome.substituted,
-            )
-        )
+        totals = self.formats.setdefault(outcome.format, FormatTotals())
+        totals.images += 1
+        totals.source_bytes += outcome.source_bytes
+        totals.result_bytes += len(blob.data if outcome.data is None else outcome.data)
+        totals.raw_bytes += outcome.raw_bytes
+        totals.expanded += outcome.expanded
+        totals.substituted += outcome.substituted
