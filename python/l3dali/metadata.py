@@ -311,10 +311,7 @@ def _entry(tag: TiffTag) -> dict[str, Any]:
     """A tag as a JSON object, which `_tag` turns back into the same bytes."""
     code = TIFF_TYPES[tag.type][1]
     if tag.type == "ASCII":
-        try:
-            text = tag.data.removesuffix(b"\0").decode()
-        except UnicodeDecodeError:
-            text = ""
+        text = tag.data.removesuffix(b"\0").decode(errors="ignore")
         if text.encode() + b"\0" == tag.data:
             return {"type": tag.type, "value": text}
     elif tag.type not in _OPAQUE:

@@ -39,7 +39,7 @@ from l3dali.datasets.convert.engine import (
     run_on_ray,
     tell_growth,
 )
-from l3dali.datasets.convert.images import Options
+from l3dali.datasets.convert.images import ON_ERROR, TARGETS, Options
 from l3dali.datasets.convert.manifest import FAILED, Manifest
 from l3dali.datasets.convert.sources import find_sources
 from l3dali.datasets.convert.storage import MANIFEST_NAME, is_remote, open_folder
@@ -51,7 +51,6 @@ from l3dali.datasets.convert.work import (
     unused_labels,
 )
 from l3dali.errors import L3Error, UsageError
-from l3dali.images.formats import WRITERS
 from l3dali.signatures import READ_SUFFIXES, unread_images
 from l3dali.volumes import check_same_grid, names_of_labels
 
@@ -69,7 +68,7 @@ _FEW = 10  # names that are printed
 
 def add_command(commands: Commands) -> None:
     """Adds `l3 convert` to the commands of the parser `l3`."""
-    formats = ", ".join(["l3", *(suffix[1:] for suffix in WRITERS), "source"])
+    formats = ", ".join(TARGETS)
     parser.new_command(
         commands,
         "convert",
@@ -105,10 +104,10 @@ def add_command(commands: Commands) -> None:
         "--engine   this machine, or the Ray cluster of RAY_ADDRESS; default: local",
         parser.REPORT,
         dest={"type": parser.name_argument},
-        to={"type": parser.format_argument, "choices": formats.split(", "), "default": "l3"},
+        to={"type": parser.format_argument, "choices": TARGETS, "default": "l3"},
         plan={"type": str},
         labels=parser.LABELS,
-        on_error={"choices": ["fail", "keep", "drop"], "default": "keep"},
+        on_error={"choices": ON_ERROR, "default": "keep"},
         verify={"action": argparse.BooleanOptionalAction, "default": True},
         engine={"choices": ["local", "ray"], "default": "local"},
         jobs={"default": None},  # all cores of the machine, or of the cluster
@@ -237,11 +236,11 @@ def _find_sources(arguments: argparse.Namespace) -> Sources:
 @contextmanager
 def _open_scheduler(arguments: argparse.Namespace) -> Iterator[tuple[Scheduler, int]]:
     """What maps the jobs, and how many it runs at a time."""
-    jobs = arguments.jobs or parser.local_cores()
+    threads = arguments.jobs or parser.local_cores()
     if arguments.engine == "local":
-        yield run_local, jobs
+        yield run_local, threads
         return
-    cores = connect(jobs)
+    cores = connect(threads)
     interrupt_once()  # as Ray sets handlers of its own
     try:
         yield run_on_ray, arguments.jobs or max(1, cores)

@@ -58,12 +58,12 @@ def run_jobs(
 
 
 def sum_contents(
-    look: Callable[[str], Found], names: Sequence[str], jobs: int, *, quiet: bool
+    look: Callable[[str], Found], names: Sequence[str], threads: int, *, quiet: bool
 ) -> Found:
-    """The sums and failures that `look` finds in files, in `jobs` threads."""
+    """The sums and failures that `look` finds in files, in some threads."""
     total, done = Contents(), 0
     failures: list[Failure] = []
-    workers: Workers[str, Found] = Workers(lambda name, add: add(look(name)), names, jobs)
+    workers: Workers[str, Found] = Workers(lambda name, add: add(look(name)), names, threads)
     try:
         for contents, failed in progress(workers, len(names), quiet=quiet):
             total.add(contents)

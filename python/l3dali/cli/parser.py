@@ -170,9 +170,7 @@ def image_options(options: argparse.Namespace) -> dict[str, Any]:
 
 def path_argument(text: str) -> Path:
     """A path that is not empty; `-` is standard input."""
-    if not text:  # Path("") is the current folder.
-        raise argparse.ArgumentTypeError("an empty name")
-    return STDIN if text == "-" else Path(text)
+    return STDIN if text == "-" else Path(name_argument(text))
 
 
 def path_or_url_argument(text: str) -> Path | str:
@@ -193,7 +191,7 @@ def output_argument(text: str) -> Path:
 
 def name_argument(text: str) -> str:
     """A name, path or URL that is not empty."""
-    if not text:
+    if not text:  # Path("") is the current folder.
         raise argparse.ArgumentTypeError("an empty name")
     return text
 

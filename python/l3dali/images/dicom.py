@@ -51,8 +51,8 @@ def _read_header(data: bytes) -> Header:
         raise ImageError(f"DICOM samples of {bits} bits are not supported; 8, 16 and 32 are")
     is_palette = dataset.PhotometricInterpretation == "PALETTE COLOR"
     channels = 4 if is_palette else dataset.SamplesPerPixel
-    raw = dataset.Rows * dataset.Columns * channels * (2 if is_palette else bits // 8)
-    return Header("dicom", dataset.Columns, dataset.Rows, raw, 4 * raw)
+    size = dataset.Columns, dataset.Rows, channels, 2 if is_palette else bits // 8
+    return Header.of("dicom", *size, peak=4)
 
 
 def _read(data: bytes, options: ReadOptions) -> Picture:
@@ -78,15 +78,9 @@ def _read(data: bytes, options: ReadOptions) -> Picture:
     metadata, dropped = _elements(dataset, kept, options.dicom_tags)
     stored = dataset.PhotometricInterpretation
     metadata[DICOM]["PhotometricInterpretation"] = "RGB" if pixels.ndim == 3 else stored
-    profile = dataset.get("ICCProfile")
-    remarks = [f"damaged metadata was dropped: DICOM {name}" for name in dropped]
-    return Picture(
-        pixels,
-        icc=profile,
-        metadata=metadata,
-        expanded=is_palette,
-        remarks=tuple(remarks),
-    )
+    remarks = tuple(f"damaged metadata was dropped: DICOM {name}" for name in dropped)
+    icc = dataset.get("ICCProfile")
+    return Picture(pixels, icc=icc, metadata=metadata, expanded=is_palette, remarks=remarks)
 
 
 def kept_of(dataset: pydicom.FileDataset, tags: Collection[str]) -> dict[str, Any]:

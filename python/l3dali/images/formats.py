@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from l3dali.errors import ImageError, explained
@@ -68,10 +69,9 @@ def _why_unknown(format: str, data: bytes) -> str:
 def lossy_format(data: bytes) -> str | None:
     """The name of the lossy format of an image file; None if it is lossless or unknown."""
     format = FORMATS.get(format_of(data)[0])
-    try:
+    with suppress(ValueError, IndexError, struct.error):  # A damaged one counts as lossless.
         return format.lossy_name(data) if format else None
-    except (ValueError, IndexError, struct.error):
-        return None
+    return None
 
 
 def write_picture(picture: Picture, suffix: str) -> bytes:
@@ -88,11 +88,11 @@ def write_picture(picture: Picture, suffix: str) -> bytes:
     writer = WRITERS[suffix]
     dtype = picture.pixels.dtype
     is_float = picture.floats is not None or dtype.kind == "f"
-    if is_float and (dtype.kind != "f" or dtype.name not in writer.types) and suffix not in _TIFFS:
-        raise ImageError(f"{suffix} cannot hold floats; use .tif")
-    if dtype.kind == "i" and dtype.name not in writer.types:
-        raise ImageError(f"{suffix} cannot hold signed samples; use .tif")
-    if channels not in writer.channels or dtype.name not in writer.types:
+    is_held = dtype.name in writer.types and (picture.floats is None or suffix in _TIFFS)
+    if not is_held and (is_float or dtype.kind == "i"):
+        what = "floats" if is_float else "signed samples"
+        raise ImageError(f"{suffix} cannot hold {what}; use .tif")
+    if not is_held or channels not in writer.channels:
         many = f"{channels} channel" if channels == 1 else f"{channels} channels"
         able = ".png" if channels in WRITERS[".png"].channels and bits < 32 else ".tif"
         raise ImageError(f"{suffix} cannot hold {many} of {bits} bits; use {able}")

@@ -201,8 +201,7 @@ def _metadata(
         if name := _TYPE_NAMES.get(number):
             if page.parent.byteorder == ">":
                 item_bytes = struct.calcsize(TIFF_TYPES[name][1])
-                items = np.frombuffer(values, np.uint8).reshape(-1, item_bytes)
-                values = items[:, ::-1].tobytes()
+                values = np.frombuffer(values, f"u{item_bytes}").byteswap().tobytes()
             tags[code] = TiffTag(name, values)
     if sum(len(tag.data) for tag in tags.values()) > MAX_METADATA_BYTES:
         raise ImageError(f"the TIFF tags have more than {MAX_METADATA_BYTES >> 20} MiB")
@@ -423,8 +422,9 @@ def _write(picture: Picture) -> bytes:
 
 def _fraction(tag: TiffTag | None) -> tuple[int, int]:
     """A resolution for tifffile; 1/1 without one."""
-    is_fraction = tag is not None and tag.type == "RATIONAL"
-    numerator, denominator = struct.unpack("<2I", tag.data[:8]) if tag and is_fraction else (1, 1)
+    if tag is None or tag.type != "RATIONAL":
+        return 1, 1
+    numerator, denominator = struct.unpack("<2I", tag.data[:8])
     return numerator, denominator or 1
 
 

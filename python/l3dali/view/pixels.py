@@ -93,27 +93,22 @@ def _reduced(block: Image, factor: int, labels: bool) -> Image:
     if labels:
         rows = block.take(tops + factor // 2, 0, mode="clip")
         return rows.take(lefts + factor // 2, 1, mode="clip")
-    if block.dtype.kind == "f":
-        return _mean_of_floats(block, factor)
-    padded = np.pad(block, [(0, -height % factor), (0, -width % factor), (0, 0)])
-    sums = padded.reshape(len(tops), factor, -1).sum(1, dtype=np.int64)
-    sums = sums.reshape(len(tops), len(lefts), factor, -1).sum(2)
-    counts = np.minimum(factor, height - tops)[:, None, None]
-    counts = counts * np.minimum(factor, width - lefts)[:, None]
-    means: Image = ((sums + counts // 2) // counts).astype(block.dtype)
-    return means
 
+    def sums(values: Image, dtype: type[np.generic]) -> Image:
+        padded = np.pad(values, [(0, -height % factor), (0, -width % factor), (0, 0)])
+        of_rows = padded.reshape(len(tops), factor, -1).sum(1, dtype=dtype)
+        total: Image = of_rows.reshape(len(tops), len(lefts), factor, -1).sum(2)
+        return total
 
-def _mean_of_floats(block: Image, factor: int) -> Image:
-    """Means of what is finite; NaN where nothing is."""
-    pad = [(0, -block.shape[0] % factor), (0, -block.shape[1] % factor), (0, 0)]
-    padded = np.pad(block.astype(np.float64), pad, constant_values=np.nan)
-    rows, columns, channels = padded.shape
-    cells = padded.reshape(rows // factor, factor, columns // factor, factor, channels)
-    is_known = np.isfinite(cells)
-    sums, counts = np.where(is_known, cells, 0).sum((1, 3)), is_known.sum((1, 3))
-    means: Image = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan).astype(block.dtype)
-    return means
+    means: Image
+    if block.dtype.kind == "f":  # of what is finite; NaN where nothing is
+        known = np.isfinite(block)
+        counts, total = sums(known, np.int64), sums(np.where(known, block, 0), np.float64)
+        means = np.where(counts > 0, total / np.maximum(counts, 1), np.nan)
+    else:
+        counts = sums(np.ones((height, width, 1), np.uint8), np.int64)
+        means = (sums(block, np.int64) + counts // 2) // counts
+    return means.astype(block.dtype)
 
 
 def range_of(data: memoryview, info: codec.Info) -> tuple[float, float] | None:
