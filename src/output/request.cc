@@ -287,11 +287,11 @@ std::string RefuseType(const ImageInfo& info, OutputType type, std::optional<boo
   }
   const bool labels = info.meaning == Meaning::kLabels;
   const std::string asked = name == nullptr ? TypeName(type) : name;
+  const std::string rescale =
+      labels ? "such as int64" : "fill_range=True to rescale them to the range of " + asked;
   return std::string(" holds ") + TypeName(StoredType(info)) + (labels ? " labels" : " samples") +
-         ", and " + asked +
-         " cannot hold all of their values: use a wider dtype, fill_range=True to rescale them "
-         "to the range of " +
-         asked + ", or fill_range=False to keep the numbers and saturate";
+         ", and " + asked + " cannot hold all of their values: use a wider dtype, " + rescale +
+         ", or fill_range=False to keep the numbers and saturate";
 }
 
 bool MakeNormalization(const std::vector<float>& mean, const std::vector<float>& std, float scale,
