@@ -31,6 +31,18 @@ OUTPUT_TYPES = {
     "YCbCr": types.YCbCr,
 }
 
+# How a reader chooses and shuffles.
+READER_SETUPS: dict[str, dict[str, Any]] = {
+    "in order": {},
+    "shuffled": {"random_shuffle": True, "initial_fill": 7, "seed": 3},
+    "shuffled after an epoch": {"shuffle_after_epoch": True, "shuffle_after_epoch_seed": 5},
+    "padded shard": {"num_shards": 4, "shard_id": 3, "pad_last_batch": True},
+    "shuffled shard": {
+        "num_shards": 3, "shard_id": 2, "stick_to_shard": True, "pad_last_batch": True,
+        "random_shuffle": True, "initial_fill": 4, "seed": 8,
+    },
+}  # fmt: skip
+
 # Every operator with arguments that fit images of 9 x 9 pixels and more.
 FAMILY: dict[str, dict[str, Any]] = {
     "decode": {},
@@ -171,6 +183,15 @@ def assert_same(got: Column, want: Column, columns: Mapping[str, Column] | None 
         row = {name: values[i].tolist() for name, values in (columns or {}).items()}
         assert ours.dtype == theirs.dtype, (i, row)
         np.testing.assert_array_equal(ours, theirs, err_msg=f"sample {i}: {row}")
+
+
+def assert_same_batches(ours: Any, theirs: Any, batches: int) -> None:
+    """Runs two pipelines, whose samples and the names of these must be the same."""
+    for _ in range(batches):
+        for got, want in zip(ours.run(), theirs.run(), strict=True):
+            assert got.dtype == want.dtype
+            assert_same(unpack(got), unpack(want))
+            assert [one.source_info() for one in got] == [one.source_info() for one in want]
 
 
 def assert_same_but_for_rounding(got: Column, want: Column) -> None:

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 from dali_tools import (
     FAMILY,
+    READER_SETUPS,
     Array,
     Pair,
     apply,
     as_sample,
     assert_same,
+    assert_same_batches,
     make_image,
     make_pairs,
     pipeline,
@@ -61,17 +63,7 @@ def paths(folder: Path) -> list[str]:
     return sorted(map(str, folder.rglob("*.l3")))
 
 
-SETUPS: dict[str, dict[str, Any]] = {
-    "in order": {},
-    "shuffled": {"random_shuffle": True, "initial_fill": 7, "seed": 3},
-    "shuffled after an epoch": {"shuffle_after_epoch": True, "shuffle_after_epoch_seed": 5},
-    "shard": {"num_shards": 3, "shard_id": 1},
-    "padded shard": {"num_shards": 4, "shard_id": 3, "pad_last_batch": True},
-    "shuffled shard": {
-        "num_shards": 3, "shard_id": 2, "stick_to_shard": True, "pad_last_batch": True,
-        "random_shuffle": True, "initial_fill": 4, "seed": 8,
-    },
-}  # fmt: skip
+SETUPS = {**READER_SETUPS, "shard": {"num_shards": 3, "shard_id": 1}}
 
 
 def file_sources(folder: Path) -> dict[str, dict[str, Any]]:
@@ -89,15 +81,6 @@ def reader_pipeline(reader: Callable[..., Any], arguments: dict[str, Any], **opt
         return reader(name="reader", **arguments)
 
     return pipeline(define, "cpu", BATCH, enable_checkpointing=True, **options)
-
-
-def assert_same_batches(ours: Any, theirs: Any, batches: int) -> None:
-    for _ in range(batches):
-        got, want = ours.run(), theirs.run()
-        for got_output, want_output in zip(got, want, strict=True):
-            assert_same(unpack(got_output), unpack(want_output))
-        names = [[sample.source_info() for sample in output] for output in (got[0], want[0])]
-        assert names[0] == names[1]
 
 
 @pytest.mark.parametrize("exec_dynamic", [False, True])

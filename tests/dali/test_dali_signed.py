@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dali_tools import Array, as_sample, assert_same, call, decode, run
+from dali_tools import Array, as_sample, assert_same, decode, run
 from nvidia.dali import fn, types
 
 import l3dali
@@ -107,14 +107,3 @@ def test_signed_and_unsigned_files_need_a_dtype(device: str) -> None:
         decode(samples(arrays), device)
     together = decode(samples(arrays), device, dtype=types.INT32)
     assert [image.dtype.name for image in together] == ["int32", "int32"]
-
-
-def test_most_images_choose_the_type(device: str) -> None:
-    dtypes = ("uint8", "int16", "int8", "int16", "uint16")
-    arrays = [np.full((4, 5, 1), 7, dtype) for dtype in dtypes]
-
-    zeros: dict[str, Any] = {"on_error": "zero", "return_status": True}
-    decoded, statuses = call("decode", samples(arrays), device, **zeros)
-    assert {image.dtype.name for image in decoded} == {"int16"}
-    assert [int(image.max()) for image in decoded] == [0, 7, 0, 7, 0]
-    assert [int(status) for status in statuses] == [9, 0, 9, 0, 9]

@@ -1,19 +1,17 @@
-"""Where encoded samples come from: DALI's readers of several containers, and external_source."""
+"""Where encoded samples come from: DALI's reader of files, and external_source."""
 
 from __future__ import annotations
 
-import io
 import signal
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from dali_tools import Pair, assert_same, make_pairs, pipeline, unpack
-from nvidia.dali import fn, tfrecord, types
+from nvidia.dali import fn
 
 import l3dali
 
@@ -68,53 +66,6 @@ def test_sharded_files(pairs: list[Pair], tmp_path: Path, device: str, shards: i
         assert_same(images, [pairs[label].image for label in labels])
         seen += labels
     assert sorted(seen) == list(range(COUNT))
-
-
-def test_webdataset(pairs: list[Pair], tmp_path: Path, device: str) -> None:
-    archive, index = tmp_path / "shard.tar", tmp_path / "shard.idx"
-    with tarfile.open(archive, "w") as tar:
-        for i, pair in enumerate(pairs):
-            for suffix, data in [("l3", pair.l3.tobytes()), ("label", np.int32(i).tobytes())]:
-                member = tarfile.TarInfo(f"{i:04}.{suffix}")
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
-    subprocess.run([sys.executable, "-m", "wds2idx", archive, index], check=True)
-
-    def reader() -> Any:
-        encoded, label = fn.readers.webdataset(
-            paths=[str(archive)], index_paths=[str(index)], ext=["l3", "label"]
-        )
-        return encoded, fn.reinterpret(label, dtype=types.INT32)
-
-    images, labels = decode_all(reader, device, 5, 2)
-    assert labels == list(range(COUNT))
-    assert_same(images, [pair.image for pair in pairs])
-
-
-def test_tfrecord(pairs: list[Pair], tmp_path: Path, device: str) -> None:
-    writers = pytest.importorskip("tfrecord", reason="the package tfrecord is not installed")
-    records, index = tmp_path / "images.tfrecord", tmp_path / "images.idx"
-    writer = writers.TFRecordWriter(str(records))
-    for i, pair in enumerate(pairs):
-        writer.write({"encoded": (pair.l3.tobytes(), "byte"), "label": (i, "int")})
-    writer.close()
-    make_index = [sys.executable, "-m", "tfrecord.tools.tfrecord2idx", str(records), str(index)]
-    subprocess.run(make_index, check=True)
-
-    def reader() -> Any:
-        outputs = fn.readers.tfrecord(
-            path=[str(records)],
-            index_path=[str(index)],
-            features={
-                "encoded": tfrecord.FixedLenFeature((), tfrecord.string, ""),
-                "label": tfrecord.FixedLenFeature([1], tfrecord.int64, -1),
-            },
-        )
-        return outputs["encoded"], outputs["label"]
-
-    images, labels = decode_all(reader, device, 5, 2)
-    assert labels == list(range(COUNT))
-    assert_same(images, [pair.image for pair in pairs])
 
 
 @pytest.mark.parametrize("batch", [True, False])

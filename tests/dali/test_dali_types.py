@@ -120,16 +120,6 @@ def test_stored_type_is_the_default(
         assert_same(ours, theirs)
 
 
-@pytest.mark.parametrize("bits", [8, 16])
-@pytest.mark.parametrize("channels", [1, 2, 3, 4])
-def test_defaults_keep_what_is_stored(
-    pairs: dict[int, list[Pair]], device: str, channels: int, bits: int
-) -> None:
-    chosen = [p for p in pairs[channels] if p.image.itemsize * 8 == bits]
-    ours = decode([p.l3 for p in chosen], device)
-    assert_same(ours, [p.image for p in chosen])
-
-
 def test_second_channel_converts_like_any_other(pairs: dict[int, list[Pair]], device: str) -> None:
     """Gray with alpha as stored: DALI's decoder cannot, so gray alone is compared."""
     images = [p.image for p in pairs[2]]
@@ -147,14 +137,6 @@ def test_channels_may_differ_in_a_batch(pairs: dict[int, list[Pair]], device: st
     mixed = [pairs[channels][0] for channels in (1, 3, 4, 1, 4)]
     for kind in ("ANY_DATA", "RGB", "GRAY"):
         assert_same(*both(mixed, device, output_type=OUTPUT_TYPES[kind], dtype=types.UINT8))
-
-
-def test_depths_may_differ_only_with_a_dtype(pairs: dict[int, list[Pair]], device: str) -> None:
-    l3 = [pairs[1][0].l3, pairs[1][1].l3]
-    with pytest.raises(RuntimeError, match=r"sample 0.* uint8 and sample 1.* uint16"):
-        decode(l3, device)
-    ours = decode(l3, device, dtype=types.FLOAT)
-    assert [image.dtype for image in ours] == [np.float32, np.float32]
 
 
 @pytest.mark.parametrize("dtype", REFUSED_DTYPES)
@@ -246,7 +228,7 @@ SHAPE_DTYPES = {
 @pytest.mark.parametrize("image_type", OUTPUT_TYPES)
 def test_peek_shape(image_type: str, adjust: bool) -> None:
     rng = np.random.default_rng(5)
-    pairs = make_pairs(5, 30) + make_pairs(6, 30, bits=16)
+    pairs = make_pairs(5, 10) + make_pairs(6, 10, bits=16)
     pairs += [make_pair(make_image(rng, (30, 20, 3)), o) for o in range(10)]
     for dtype in SHAPE_DTYPES.values():
         options = {

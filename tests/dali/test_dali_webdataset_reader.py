@@ -9,7 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dali_tools import Pair, assert_same, make_pairs, pipeline, unpack
+from dali_tools import (
+    READER_SETUPS,
+    Pair,
+    assert_same,
+    assert_same_batches,
+    make_pairs,
+    pipeline,
+    unpack,
+)
 from nvidia.dali import fn, types
 
 pytestmark = pytest.mark.dali
@@ -70,30 +78,15 @@ def make(reader: Any, arguments: dict[str, Any], **options: Any) -> Any:
     )
 
 
-def assert_same_batches(ours: Any, theirs: Any, batches: int) -> None:
-    for _ in range(batches):
-        for got, want in zip(ours.run(), theirs.run(), strict=True):
-            assert got.dtype == want.dtype
-            assert_same(unpack(got), unpack(want))
-            assert [one.source_info() for one in got] == [one.source_info() for one in want]
-
-
 SETUPS: dict[str, dict[str, Any]] = {
-    "in order": {},
+    **READER_SETUPS,
     "without an index": {"has_index": False},
     "types": {"dtypes": [types.UINT8, types.INT32]},
     "only whole samples": {"missing_component_behavior": "skip"},
     "case": {"case_sensitive_extensions": True},
     "one member twice": {"ext": ["l3;png;png", "png;l3", "none"]},
-    "shuffled": {"random_shuffle": True, "initial_fill": 7, "seed": 3},
-    "shuffled after an epoch": {"shuffle_after_epoch": True, "shuffle_after_epoch_seed": 5},
     "shuffled shard after an epoch": {"shuffle_after_epoch": True, "num_shards": 2, "shard_id": 1},
-    "padded shard": {"num_shards": 4, "shard_id": 3, "pad_last_batch": True},
-    "shuffled shard": {
-        "num_shards": 3, "shard_id": 2, "stick_to_shard": True, "pad_last_batch": True,
-        "random_shuffle": True, "initial_fill": 4, "seed": 8,
-    },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("exec_dynamic", [False, True])
