@@ -126,8 +126,7 @@ def memory() -> Generator[Any]:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """An S3 server with an empty bucket `data`, which s3fs uses in any process."""
-    s3fs = pytest.importorskip("s3fs")
-    pytest.importorskip("moto")
+    import s3fs
     from s3_tools import s3_server
 
     with s3_server() as started:

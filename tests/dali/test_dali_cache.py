@@ -81,7 +81,9 @@ def test_two_pipelines_share_a_cache(tmp_path: Path, device: str) -> None:
         for pipe in pipes:  # all of them work ahead
             assert_same(_epoch(pipe), images)
     if device == "mixed":
-        assert cache_statistics(0).images == len(images)
+        statistics = cache_statistics(0)
+        assert statistics is not None
+        assert statistics.images == len(images)
 
 
 def test_files_that_the_reader_skips(tmp_path: Path, device: str) -> None:

@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pytest
-
-pydicom = pytest.importorskip("pydicom")
+import pydicom
 
 Array = npt.NDArray[Any]
 

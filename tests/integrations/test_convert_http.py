@@ -13,13 +13,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
-
-pytest.importorskip("aiohttp")
-pytest.importorskip("fsspec")
-pytest.importorskip("imagecodecs")
-
 from children import child_environment
-from convert_tools import convert, files_below, png, samples, write_tar
+from convert_tools import convert, files_below, samples, write_pngs, write_tar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,9 +53,7 @@ class Quiet(SimpleHTTPRequestHandler):
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
     """The address of a server of `tmp_path`."""
-    (tmp_path / "s").mkdir()
-    for i in range(2):
-        (tmp_path / f"s/{i}.png").write_bytes(png(i))
+    write_pngs(tmp_path / "s", "0.png", "1.png")
     write_tar(tmp_path / "s" / "a.tar", samples(2))
     handler = functools.partial(Quiet, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

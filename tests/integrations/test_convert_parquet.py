@@ -1,33 +1,27 @@
-"""`l3 convert` with Parquet, as Hugging Face has it, and WebDataset read by its own package."""
+"""`l3 convert` with Parquet, as Hugging Face has it."""
 
 from __future__ import annotations
 
-import io
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import PIL.Image
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import webdataset
 from convert_tools import (
     convert,
     files_below,
-    image,
     make_plan,
+    palette_picture,
     pixels_of,
     png,
     rows_of,
-    samples,
     save,
-    write_tar,
+    saved,
 )
-from nvidia.dali import fn, pipeline_def
 
-import l3dali.plugin  # noqa: F401
 from l3dali import decode
 from l3dali.signatures import format_of
 
@@ -280,20 +274,16 @@ def test_images_inside_of_structs_and_lists(
 
 def test_labels_by_the_name_of_a_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As sets of Hugging Face have them: image and mask may have one path."""
-    numbers = np.arange(64, dtype=np.uint8).reshape(8, 8) % 3
-    mask = PIL.Image.fromarray(numbers, "P")
-    mask.putpalette([255, 0, 0, 0, 255, 0, 0, 0, 255])
-    file = io.BytesIO()
-    mask.save(file, "PNG")
-    value = {"bytes": file.getvalue(), "path": "0.png"}
+    mask = palette_picture()
+    value = {"bytes": saved(mask, "PNG"), "path": "0.png"}
     table = pa.table({"image": [value], "mask": [value], "masks": [[value]]})
     put(tmp_path / "s" / "a.parquet", table)
     assert convert(tmp_path / "s", tmp_path / "d", "--labels", "mask", "--labels", "masks") == 0
     assert "named" not in capsys.readouterr().err
     row = pq.read_table(tmp_path / "d" / "a.parquet").to_pylist()[0]
-    assert decode(row["image"]["bytes"]).shape == (8, 8, 3)
+    assert decode(row["image"]["bytes"]).shape == (24, 30, 3)
     for each in (row["mask"], row["masks"][0]):
-        assert np.array_equal(decode(each["bytes"]), numbers)
+        assert np.array_equal(decode(each["bytes"]), np.asarray(mask))
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
@@ -479,34 +469,6 @@ def test_no_rows(tmp_path: Path, kind: str) -> None:
     source = put(tmp_path / "s" / f"a.{kind}", table)
     assert convert(tmp_path / "s", tmp_path / "d") == 0
     assert get(tmp_path / "d" / source.name).equals(table)
-
-
-def test_dali_decodes_a_column(tmp_path: Path) -> None:
-    write_table(tmp_path / "s" / "a.parquet")
-    assert convert(tmp_path / "s", tmp_path / "d") == 0
-    column = pq.read_table(tmp_path / "d" / "a.parquet").column("no_path").to_pylist()
-    encoded = [np.frombuffer(entry["bytes"], np.uint8) for entry in column]
-
-    @pipeline_def(batch_size=COUNT, num_threads=1, device_id=None)
-    def pipeline() -> Any:
-        return fn.l3.decode(fn.external_source(lambda: encoded), device="cpu")
-
-    pipe = pipeline()
-    pipe.build()
-    (decoded,) = pipe.run()
-    for i in range(COUNT):
-        assert np.array_equal(np.asarray(decoded[i]), image(i))
-
-
-def test_webdataset_reads_a_shard(tmp_path: Path) -> None:
-    source = write_tar(tmp_path / "a.tar", samples(4))
-    assert convert(source, tmp_path / "d") == 0
-    url = f"file:{tmp_path / 'd' / 'a.tar'}"
-    found = list(webdataset.WebDataset(url, shardshuffle=False))
-    assert [sample["__key__"] for sample in found] == [f"{i:04}" for i in range(4)]
-    for i, sample in enumerate(found):
-        assert np.array_equal(pixels_of(sample["l3"]), image(i))
-        assert sample["cls"] == b"%d" % i
 
 
 def test_a_plan_for_a_table(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import signal
 import subprocess
@@ -15,11 +14,20 @@ from typing import Any
 
 import PIL.Image
 import pytest
-from convert_tools import convert, files_below, png, read_tar, rows_of, samples, write_tar
+from convert_tools import (
+    convert,
+    files_below,
+    png,
+    read_tar,
+    rows_of,
+    samples,
+    saved,
+    write_tar,
+)
 
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # what Ray calls loopback alone
-ray = pytest.importorskip("ray")
-from ray.cluster_utils import Cluster  # noqa: E402
+import ray
+from ray.cluster_utils import Cluster
 
 OBJECTS = int(100e6)
 # A worker does its first job, and holds the others until a file says go on: so there is a run to
@@ -47,7 +55,6 @@ from l3dali.images.formats import FORMATS
 
 FORMATS["bmp"] = replace(FORMATS["bmp"], read=lambda *_: ctypes.string_at(0))
 """
-WITH_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 # Clusters of tests that run at the same time are not to be found.
 ALONE = """
 import sys
@@ -159,9 +166,8 @@ def test_a_reader_costs_its_image(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tasks convert in a process with limits of their own, as the local engine does."""
-    file = io.BytesIO()
-    PIL.Image.new("RGB", (9, 9)).save(file, "BMP")
-    write_tar(tmp_path / "s" / "a.tar", [("bad.bmp", file.getvalue()), *samples(3)])
+    bad = saved(PIL.Image.new("RGB", (9, 9)), "BMP")
+    write_tar(tmp_path / "s" / "a.tar", [("bad.bmp", bad), *samples(3)])
     (tmp_path / "s" / "b.png").write_bytes(png())
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(CRASHING)
@@ -216,9 +222,8 @@ def test_failures_are_rows_and_ctrl_c_stops(
     for i in range(6):
         write_tar(source / f"more{i}.tar", samples(2))
     command = ["convert", source, there, "--engine", "ray"]
-    code = f"{WITH_CTRL_C}; import l3dali.__main__"
     run = subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, command)], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "l3dali", *map(str, command)], stderr=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + 60
     while not list(there.glob("more*.tar")) and time.monotonic() < deadline:

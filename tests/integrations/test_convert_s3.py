@@ -9,28 +9,36 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from convert_tools import as_pixels, image, pixels_of, png, read_tar, rows_of, samples, write_tar
+import s3fs
+from convert_tools import (
+    as_pixels,
+    data_of,
+    image,
+    pixels_of,
+    png,
+    read_tar,
+    rows_of,
+    samples,
+    write_files,
+    write_pngs,
+    write_tar,
+)
+from s3_tools import FOREVER, Fault, Server
 
 import l3dali
-
-pytest.importorskip("moto")
-s3fs = pytest.importorskip("s3fs")
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
-from s3_tools import FOREVER, Fault, Server  # noqa: E402
 
 SHARD_SAMPLES = 40
 BLOCK_BYTES = 5 * 2**20
 
 
 @pytest.fixture
-def small_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def small_blocks(site: Path) -> None:
     """Requests of 5 MiB, the least that S3 takes as a part of an upload, in all processes."""
-    (tmp_path / "site").mkdir()
     code = "from l3dali.datasets.convert import storage as s; s._WHOLE_BLOCK_BYTES = s._PART_BYTES"
-    (tmp_path / "site" / "sitecustomize.py").write_text(f"{code} = {BLOCK_BYTES}")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=os.pathsep)
+    (site / "sitecustomize.py").write_text(f"{code} = {BLOCK_BYTES}")
 
 
 def convert_cli(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -71,9 +79,7 @@ def unfinished_uploads() -> list[Any]:
 def test_round_trips(server: Server, tmp_path: Path) -> None:
     source = tmp_path / "s"
     shard = write_tar(source / "a.tar", samples(5))
-    (source / "folder").mkdir()
-    (source / "folder" / "x.png").write_bytes(png(7))
-    (source / "folder" / "labels.json").write_bytes(b'{"x": 7}')
+    write_files(source, {"folder/x.png": png(7), "folder/labels.json": b'{"x": 7}'})
     table = pa.table({"label": [1, 2], "image": [png(1), png(2)]})
     pq.write_table(table, source / "t.parquet")
     upload(source, "in")
@@ -85,9 +91,9 @@ def test_round_trips(server: Server, tmp_path: Path) -> None:
         assert done.returncode == 0, done
     assert listed("l3") == {"a.tar", "a.idx", "folder/x.l3", "folder/labels.json", "t.parquet"}
     there, back = download("l3", tmp_path / "l3"), download("png", tmp_path / "png")
-    expected = as_pixels([row[:2] for row in read_tar(shard)])
+    expected = as_pixels(data_of(shard))
     for folder in (there, back):
-        assert as_pixels([row[:2] for row in read_tar(folder / "a.tar")]) == expected
+        assert as_pixels(data_of(folder / "a.tar")) == expected
         result = pq.read_table(folder / "t.parquet")
         assert result["label"].to_pylist() == [1, 2]
         for i, value in enumerate(result["image"].to_pylist()):
@@ -119,10 +125,7 @@ def test_empty_objects_that_stand_for_folders(server: Server, tmp_path: Path) ->
 
 def test_names_of_objects_are_no_patterns(server: Server, tmp_path: Path) -> None:
     """Removing one result removed others, outside of DEST too."""
-    source = tmp_path / "s"
-    source.mkdir()
-    for name in ("ok.png", "*", "?k.png", "[o]k.png"):
-        (source / name).write_bytes(png())
+    source = write_pngs(tmp_path / "s", "ok.png", "*", "?k.png", "[o]k.png")
     fs = s3fs.S3FileSystem()
     fs.pipe_file("data/d1/ok.l3", b"another's")
     assert convert_cli(source, "s3://data/d[1]").returncode == 0
@@ -132,30 +135,6 @@ def test_names_of_objects_are_no_patterns(server: Server, tmp_path: Path) -> Non
     assert convert_cli(source, "s3://data/d[1]", "--remove-gone").returncode == 0
     assert listed("d[1]") == {"ok.l3", "mine.txt"}
     assert listed("d1") == {"ok.l3"}
-
-
-def test_dali_reads_a_result(server: Server, tmp_path: Path) -> None:
-    pytest.importorskip("nvidia.dali")
-    from nvidia.dali import fn, pipeline_def
-
-    import l3dali.plugin  # noqa: F401
-
-    write_tar(tmp_path / "s" / "a.tar", samples(4))
-    upload(tmp_path / "s", "in")
-    assert convert_cli("s3://data/in", "s3://data/l3").returncode == 0
-    there = download("l3", tmp_path / "l3")
-
-    @pipeline_def(batch_size=4, num_threads=1, device_id=None)
-    def read() -> Any:
-        encoded, label = fn.readers.webdataset(
-            paths=[str(there / "a.tar")], index_paths=[str(there / "a.idx")], ext=["l3", "cls"]
-        )
-        return fn.l3.decode(encoded), label
-
-    images, labels = read().run()
-    for i in range(4):
-        assert np.array_equal(images.at(i), image(i))
-        assert bytes(labels.at(i)) == b"%d" % i
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "HEAD"])
@@ -191,9 +170,7 @@ def test_lasting_503_names_the_object(server: Server, tmp_path: Path) -> None:
 
 
 def test_an_object_that_cannot_be_removed(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "s").mkdir()
-    for name in "ab":
-        (tmp_path / "s" / f"{name}.l3").write_bytes(l3dali.encode(image()))
+    write_files(tmp_path / "s", dict.fromkeys(("a.l3", "b.l3"), l3dali.encode(image())))
     assert convert_cli(tmp_path / "s", "s3://data/out", "--to", "png").returncode == 0
     server.faults.append(Fault("DELETE", "/out/a.png", FOREVER))
     done = convert_cli(tmp_path / "s", "s3://data/out", "--to", "tif")
@@ -220,8 +197,8 @@ def test_a_connection_closed_in_the_middle(server: Server, tmp_path: Path, times
         assert listed("l3") <= {"a.idx"}
     else:
         assert done.returncode == 0, done
-        result = read_tar(download("l3", tmp_path / "l3") / "a.tar")
-        assert as_pixels([row[:2] for row in result]) == as_pixels(samples(SHARD_SAMPLES))
+        result = data_of(download("l3", tmp_path / "l3") / "a.tar")
+        assert as_pixels(result) == as_pixels(samples(SHARD_SAMPLES))
     assert unfinished_uploads() == []
 
 
@@ -247,8 +224,8 @@ def test_a_bucket_that_lies(server: Server, tmp_path: Path, kind: str) -> None:
     assert fault.met >= 2
     assert "Traceback" not in done.stderr
     if kind == "short" and done.returncode == 0:
-        result = read_tar(download("l3", tmp_path / "l3") / "a.tar")
-        assert as_pixels([row[:2] for row in result]) == as_pixels(members)
+        result = data_of(download("l3", tmp_path / "l3") / "a.tar")
+        assert as_pixels(result) == as_pixels(members)
     else:
         assert done.returncode == 2
         assert "a.tar" in done.stderr, done

@@ -12,16 +12,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import nvidia.dali as dali
 import pytest
+from nvidia.dali import types
+from s3_tools import FOREVER, FarServer, far_s3_server
 
 import l3dali
-
-pytest.importorskip("moto")
-dali = pytest.importorskip("nvidia.dali")
-from nvidia.dali import types  # noqa: E402
-from s3_tools import FOREVER, FarServer, far_s3_server  # noqa: E402
-
-import l3dali.fn as l3_fn  # noqa: E402
+import l3dali.fn as l3_fn
 
 Array = npt.NDArray[Any]
 HEIGHT, WIDTH, CROP = 1024, 2048, 512

@@ -11,15 +11,12 @@ from pathlib import Path
 
 import imagecodecs
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from convert_tools import rows_of, write_tar
+import tfrecord
+from convert_tools import rows_of, write_files, write_tar
 from engines import ROOT
-
-pytest.importorskip("nvidia.dali")
-pytest.importorskip("dask")
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
-tfrecord = pytest.importorskip("tfrecord")
 
 PAGE = (ROOT / "docs" / "datasets.md").read_text()
 BLOCKS = re.findall(r"^```(bash|python)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
@@ -60,9 +57,7 @@ def folder(tmp_path: Path) -> Path:
             (f"gtFine/train/aachen/{stem}_gtFine_color.png", flat(i, "uint8", 4)),
             (f"gtFine/train/aachen/{stem}_gtFine_polygons.json", b"{}"),
         ]:
-            path = tmp_path / "cityscapes" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+            write_files(tmp_path / "cityscapes", {name: data})
     (tmp_path / "records").mkdir()
     writer = tfrecord.TFRecordWriter(str(tmp_path / "records" / "a.tfrecord"))
     writer.write({"image": (picture(1), "byte"), "label": (1, "int")})

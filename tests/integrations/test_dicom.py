@@ -6,18 +6,17 @@ import io
 from pathlib import Path
 from typing import Any
 
+import imagecodecs
 import numpy as np
+import pydicom
 import pytest
+from convert_tools import write_files
 from numpy.typing import NDArray
 
 import l3dali
 from l3dali.cli import main
 from l3dali.errors import ImageError
 from l3dali.images.reading import read_picture
-
-pydicom = pytest.importorskip("pydicom")
-pytest.importorskip("gdcm")
-imagecodecs = pytest.importorskip("imagecodecs")
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -299,13 +298,11 @@ def test_a_cut_file_gives_its_pixels_or_an_error(name: str, tells_zeros: bool) -
 
 
 def test_commands(tmp_path: Path) -> None:
-    """A folder of slices becomes L3 by `l3 convert`, and DALI gives their int16."""
+    """A folder of slices becomes L3 by `l3 convert`."""
     source, target = tmp_path / "slices", tmp_path / "l3"
-    source.mkdir()
     names = ["CT_small", "ExplVR_BigEnd", "MR_small", "MR_small_RLE"]
-    for name in names:
-        (source / f"{name}.dcm").write_bytes(bytes_of(name))
-    (source / "IM0001").write_bytes(bytes_of("MR_small_implicit"))
+    files = {f"{name}.dcm": bytes_of(name) for name in names}
+    write_files(source, {**files, "IM0001": bytes_of("MR_small_implicit")})
     assert main(["convert", str(source), str(target), "--dicom-tags", "SliceThickness"]) == 0
     kept = kept_of((target / "CT_small.l3").read_bytes())
     assert kept["SliceThickness"] == 5
@@ -322,23 +319,3 @@ def test_a_wrong_keyword_ends_the_command(
     assert main(["convert", str(tmp_path), str(tmp_path / "l3"), *wrong]) == 2
     assert "'SliceThicknes' is not a DICOM keyword" in capsys.readouterr().err
     assert not (tmp_path / "l3").exists()
-
-
-@pytest.mark.dali
-def test_int16_through_dali() -> None:
-    pytest.importorskip("nvidia.dali")
-    from nvidia.dali import fn, pipeline_def, types
-
-    import l3dali.fn
-
-    names = ["CT_small", "MR_small", "693_J2KI"]
-    files = [np.frombuffer(l3dali.transcode(bytes_of(name)), np.uint8) for name in names]
-
-    @pipeline_def(batch_size=3, num_threads=2, device_id=None)
-    def pipeline() -> Any:
-        encoded = fn.external_source(lambda: files, batch=True, dtype=types.UINT8)
-        return l3dali.fn.decode(encoded, dtype=types.INT16)
-
-    (batch,) = pipeline().run()
-    for at, name in enumerate(names):
-        np.testing.assert_array_equal(np.array(batch.at(at))[..., 0], right(bytes_of(name)))

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import s3fs
+from s3_tools import Server
 
 import l3dali
-
-pytest.importorskip("moto")
-s3fs = pytest.importorskip("s3fs")
-from s3_tools import Server  # noqa: E402
 
 DOC = (Path(__file__).parents[2] / "docs" / "datasets.md").read_text()
 MOST = 0.10  # of the file, for a window of 256 x 256 in 2048 x 1024

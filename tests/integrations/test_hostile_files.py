@@ -10,16 +10,15 @@ from typing import Any
 import imageio.v3 as iio
 import numpy as np
 import pytest
+import torch
+import zarr
 from numpy.typing import NDArray
 
 import l3dali
 import l3dali.imageio
-
-torch = pytest.importorskip("torch")
-zarr = pytest.importorskip("zarr")
-import l3dali.numcodecs  # noqa: E402
-import l3dali.torch  # noqa: E402
-import l3dali.zarr  # noqa: E402
+import l3dali.numcodecs
+import l3dali.torch
+import l3dali.zarr
 
 Image = NDArray[Any]
 TESTS = Path(__file__).parents[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import shlex
 import subprocess
@@ -10,15 +9,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
-from convert_tools import Members, read_tar, write_tar
+from convert_tools import Members, read_tar, saved, write_tar
 from engines import ROOT
 from PIL import Image
 
 import l3dali
-
-for package in ("nvidia.dali", "torch"):
-    pytest.importorskip(package)
 
 BLOCKS = re.findall(
     r"^```(bash|python)\n(.*?)^```", (ROOT / "docs" / "imagenet.md").read_text(), re.M | re.S
@@ -31,9 +26,7 @@ def jpeg(seed: int) -> bytes:
     y, x = np.mgrid[: 120 + 9 * seed, : 200 - 7 * seed]
     noise = np.random.default_rng(seed).normal(0, 9, (*y.shape, 3))
     image = Image.fromarray((128 + 70 * np.sin(x / 19 + y / 27)[..., None] + noise).astype("u1"))
-    file = io.BytesIO()
-    image.convert("CMYK" if seed == 3 else "RGB").save(file, "JPEG", quality=75 + seed)
-    return file.getvalue()
+    return saved(image.convert("CMYK" if seed == 3 else "RGB"), "JPEG", quality=75 + seed)
 
 
 def shard(first: int) -> Members:

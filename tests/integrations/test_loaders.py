@@ -243,17 +243,6 @@ SHAPES_OF_ZARR_3 = [  # array, chunks, shards
 ]
 
 
-def slices(generator: np.random.Generator, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Indices and slices within a shape, some of them empty, some with steps."""
-    found: list[Any] = []
-    for size in shape:
-        start, stop = sorted(int(place) for place in generator.integers(0, size + 1, 2))
-        step = int(generator.integers(1, 4)) if generator.random() < 0.3 else None
-        is_index = generator.random() < 0.2
-        found.append(int(generator.integers(size)) if is_index else slice(start, stop, step))
-    return tuple(found)
-
-
 @pytest.mark.parametrize("kind", ["uint8", "uint16", ">u2", "int8", "int16", ">i2"])
 @pytest.mark.parametrize(("shape", "chunks", "shards"), SHAPES_OF_ZARR_3)
 def test_zarr_3(
@@ -278,14 +267,12 @@ def test_zarr_3(
     store = zarr.open_array(tmp_path / "a.zarr", mode="r+")  # finds the codec by its name
     assert np.array_equal(store[...], array)
     generator = np.random.default_rng(2)
-    for _ in range(100):
-        part = slices(generator, shape)
-        assert np.array_equal(store[part], array[part]), part
     points = tuple(generator.integers(0, size, 5) for size in shape)
     assert np.array_equal(store.vindex[points], array[points])
     places = tuple(np.sort(generator.choice(size, min(2, size), replace=False)) for size in shape)
     assert np.array_equal(store.oindex[places], array[np.ix_(*places)])
-    part = slices(generator, shape)
+    part = tuple(slice(size // 3, size, 2) for size in shape)
+    assert np.array_equal(store[part], array[part])
     array[part] = 7
     store[part] = 7
     assert np.array_equal(store[...], array)

@@ -8,25 +8,22 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import imagecodecs
 import numpy as np
+import pydicom
 import pytest
+import tifffile
+import torch
+from convert_tools import saved
 from engines import ROOT
 from numpy.typing import NDArray
+from nvidia.dali import fn, pipeline_def, types
+from PIL import Image
 
 import l3dali
+import l3dali.fn
+import l3dali.torch
 from l3dali.cli import main
-
-imagecodecs = pytest.importorskip("imagecodecs")
-tifffile = pytest.importorskip("tifffile")
-pydicom = pytest.importorskip("pydicom")
-torch = pytest.importorskip("torch")
-pytest.importorskip("nvidia.dali")
-
-from nvidia.dali import fn, pipeline_def, types  # noqa: E402
-from PIL import Image  # noqa: E402
-
-import l3dali.fn  # noqa: E402
-import l3dali.torch  # noqa: E402
 
 pytestmark = pytest.mark.dali
 
@@ -49,9 +46,7 @@ def png(pixels: Array) -> tuple[str, bytes]:
 def palette() -> tuple[str, bytes]:
     image = Image.fromarray(CLASSES)
     image.putpalette([200, 10, 10, 10, 200, 10] * 13)
-    file = io.BytesIO()
-    image.save(file, "PNG")
-    return "png", file.getvalue()
+    return "png", saved(image, "PNG")
 
 
 def tiff(pixels: Array) -> tuple[str, bytes]:

@@ -11,16 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import s3fs
 import torch
+from s3_tools import FOREVER, Fault, Server
 
 import l3dali
 import l3dali.torch
 from l3dali import parts
 from l3dali.torch import Loader
-
-pytest.importorskip("moto")
-s3fs = pytest.importorskip("s3fs")
-from s3_tools import FOREVER, Fault, Server  # noqa: E402
 
 COUNT = 6
 WINDOW = (130, 300, 120, 100)

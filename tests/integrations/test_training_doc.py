@@ -16,9 +16,6 @@ from engines import ROOT
 
 import l3dali
 
-for package in ("nvidia.dali", "torch"):
-    pytest.importorskip(package)
-
 PROGRAMS = dict(
     zip(
         ("dali", "torch"),

@@ -73,13 +73,6 @@ def test_endless_requests_take_no_memory(server: tuple[int, str, int], head: str
     assert ask(port, f"GET /{token}/list HTTP/1.1").startswith(b"HTTP/1.1 200 ")
 
 
-def test_an_address_of_another_host_shows_nothing(server: tuple[int, str, int]) -> None:
-    """A page that names this machine by its own name has no token."""
-    port, _, _ = server
-    for path in ("/", "/list", "/x/list", "//", "http://127.0.0.1/x/list"):
-        assert ask(port, f"GET {path} HTTP/1.1").startswith(b"HTTP/1.1 404 ")
-
-
 def test_an_interrupt_ends_it_whatever_clients_do(tmp_path: Path) -> None:
     """Clients that read none of their answers neither hold it, nor write lines."""
     with viewer(tmp_path) as (port, token, process), ExitStack() as connections:

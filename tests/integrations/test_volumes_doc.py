@@ -20,8 +20,6 @@ import l3dali
 from l3dali.cli import main
 
 nibabel = pytest.importorskip("nibabel")
-for package in ("nvidia.dali", "torch"):
-    pytest.importorskip(package)
 
 Array = npt.NDArray[Any]
 PAGE = (ROOT / "docs" / "volumes.md").read_text()

@@ -20,8 +20,7 @@ import PIL.Image
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from convert_tools import as_pixels, files_below, image, read_tar, samples, write_tar
-from PIL.Image import Image
+from convert_tools import as_pixels, data_of, files_below, image, samples, saved, write_tar
 
 MOST_BYTES, MOST_SECONDS = 4.7 * 2**30, 60  # of the largest process; of CPU, all processes together
 MOST = 2**31 - 1  # rows of a batch
@@ -124,12 +123,6 @@ ARROW: dict[str, Callable[[], bytes]] = {
 # Images.
 
 
-def saved(picture: Image, format: str, **options: Any) -> bytes:
-    file = io.BytesIO()
-    picture.save(file, format, **options)
-    return file.getvalue()
-
-
 def noise(height: int = 64, width: int = 64) -> Any:
     return np.random.default_rng(1).integers(0, 255, (height, width), np.uint8)
 
@@ -140,7 +133,7 @@ def jpeg(*segments: bytes) -> bytes:
 
 
 def many_scans() -> bytes:
-    data = saved(PIL.Image.fromarray(noise(2048, 2048)), "JPEG", progressive=True)
+    data = saved(noise(2048, 2048), "JPEG", progressive=True)
     at = data.rindex(b"\xff\xda")
     scan = data[at : at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")]
     return data[:-2] + 100_000 * scan + data[-2:]
@@ -221,9 +214,7 @@ def test_hostile_files(tmp_path: Path, name: str) -> None:
     (tmp_path / "s" / name).write_bytes(FILES[name]())
     code, seconds, peak, reported = convert(tmp_path, "--grow")
     print(f"{name}: {code}, {seconds:.1f} s, {peak / 2**20:.0f} MiB; {reported}")
-    assert as_pixels([each[:2] for each in read_tar(tmp_path / "d" / "z.tar")]) == as_pixels(
-        samples(5)
-    )
+    assert as_pixels(data_of(tmp_path / "d" / "z.tar")) == as_pixels(samples(5))
     assert code in (0, 2)
     assert (f"\n{name}: " in reported) == (code == 2)
     assert "Traceback" not in reported
@@ -238,7 +229,7 @@ def test_the_largest_images_convert(tmp_path: Path, suffix: str) -> None:
     pixels = np.tile(image(1, 1, 1024, 1024), (16, 16))
     (tmp_path / "s").mkdir()
     if suffix == "jpg":
-        data = saved(PIL.Image.fromarray(np.dstack([pixels] * 3)), "JPEG", quality=90)
+        data = saved(np.dstack([pixels] * 3), "JPEG", quality=90)
     elif suffix == "jxl":
         data = bytes(imagecodecs.jpegxl_encode(pixels, distance=1, effort=1))
     else:
