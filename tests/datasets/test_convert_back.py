@@ -33,6 +33,9 @@ from l3dali.images.formats import write_picture
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
 
+# Other tests convert in children, which take longer to start than these images to convert.
+pytestmark = pytest.mark.usefixtures("in_process")
+
 
 def tiff(pixels: Any, **options: Any) -> bytes:
     file = io.BytesIO()

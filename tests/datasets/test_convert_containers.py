@@ -35,6 +35,7 @@ from l3dali.datasets.convert.manifest import FAILED, Manifest, Row
 from l3dali.datasets.convert.storage import HashedReader, RemoteFolder, open_folder
 
 pytest.importorskip("crc32c")
+pytestmark = pytest.mark.usefixtures("in_process")  # as in test_convert_back.py
 
 
 def frame(record: bytes) -> bytes:

@@ -14,7 +14,7 @@ from convert_tools import convert, image, png, samples, write_tar
 from dali_tools import pipeline, unpack
 from nvidia.dali import fn, tfrecord
 
-pytestmark = pytest.mark.dali
+pytestmark = [pytest.mark.dali, pytest.mark.usefixtures("in_process")]
 
 COUNT = 6
 

@@ -29,6 +29,8 @@ from l3dali.cli import main
 from l3dali.datasets.convert.storage import LOCK_NAME, MANIFEST_NAME, LocalFolder
 from l3dali.images.reading import read_picture
 
+pytestmark = pytest.mark.usefixtures("in_process")  # as in test_convert_back.py
+
 
 def large_png() -> bytes:
     ramp = np.add.outer(np.arange(128), np.arange(128)).astype(np.uint8)

@@ -36,6 +36,8 @@ from l3dali.datasets.convert.images import Blob, Options
 from l3dali.datasets.liquid.plan import Plan
 from l3dali.datasets.liquid.profile import SOURCE
 
+pytestmark = pytest.mark.usefixtures("in_process")  # as in test_convert_back.py
+
 MIX = {SOURCE: 0.3, "rans": 0.3, "packed": 0.2, "stored": 0.2}
 
 

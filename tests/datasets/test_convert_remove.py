@@ -14,6 +14,8 @@ from l3dali.cli import main
 from l3dali.datasets.convert.sources import Sources, find_sources
 from l3dali.datasets.convert.storage import LocalFolder
 
+pytestmark = pytest.mark.usefixtures("in_process")  # as in test_convert_back.py
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

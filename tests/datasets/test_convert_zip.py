@@ -26,6 +26,8 @@ from l3dali.cli import main
 from l3dali.datasets.convert.storage import MANIFEST_NAME
 from l3dali.images.reading import read_picture
 
+pytestmark = pytest.mark.usefixtures("in_process")  # as in test_convert_back.py
+
 
 def members(count: int = 4) -> Members:
     found: Members = [("folder/", b"")]

@@ -23,6 +23,8 @@ from l3dali.datasets.convert.storage import MANIFEST_NAME
 from l3dali.images.reading import read_picture
 from l3dali.signatures import L3_SIGNATURE
 
+pytestmark = pytest.mark.usefixtures("in_process")  # as in test_convert_parquet.py
+
 
 def write_arrow(path: Path, kind: str) -> pa.Table:
     """The table of the Parquet tests, in batches of four rows, and an empty file of it."""
