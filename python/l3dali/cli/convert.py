@@ -102,7 +102,7 @@ def add_command(commands: Commands) -> None:
         """,
         parser.JOBS,
         "--engine   this machine, or the Ray cluster of RAY_ADDRESS; default: local",
-        parser.REPORT,
+        parser.SUMMARY,
         dest={"type": parser.name_argument},
         to={"type": parser.format_argument, "choices": TARGETS, "default": "l3"},
         plan={"type": str},
@@ -114,8 +114,10 @@ def add_command(commands: Commands) -> None:
     )
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    """Converts, and prints or writes a summary; returns the exit code."""
+def _options_of(arguments: argparse.Namespace) -> Options:
+    """How to convert; UsageError for arguments that exclude each other."""
+    if arguments.json_summary is not None and arguments.dry_run:
+        raise UsageError("--json-summary cannot be combined with --dry-run")
     if arguments.plan is not None and (arguments.coding is not None or arguments.to != "l3"):
         raise UsageError("--plan chooses the formats; omit --coding and --to")
     if arguments.to != "l3" and arguments.coding is not None:
@@ -126,15 +128,12 @@ def _run(arguments: argparse.Namespace) -> int:
     if keeps_pixels and (arguments.orient or arguments.max_side is not None):
         name = "--orient" if arguments.orient else "--max-side"
         raise UsageError(f"{name} cannot be combined with {keeps_pixels}")
-    local = Path(arguments.dest.removeprefix("file://"))
-    if not is_remote(arguments.dest) and os.path.lexists(local) and not local.is_dir():
-        raise UsageError(f"{arguments.dest} is not a folder; DEST must be one")
     plan = None
     if arguments.plan is not None:
         from l3dali.datasets.liquid.plan import read_plan  # imports its libraries
 
         plan = read_plan(arguments.plan)
-    options = Options(
+    return Options(
         to=arguments.to,
         coding=arguments.coding,
         effort=arguments.effort,
@@ -145,11 +144,16 @@ def _run(arguments: argparse.Namespace) -> int:
         channels=arguments.channels,
         **parser.image_options(arguments),
     )
-    if arguments.json_summary is not None and arguments.dry_run:
-        raise UsageError("--json-summary cannot be combined with --dry-run")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Converts, and prints or writes a summary; returns the exit code."""
+    options = _options_of(arguments)
+    local = Path(arguments.dest.removeprefix("file://"))
+    if not is_remote(arguments.dest) and os.path.lexists(local) and not local.is_dir():
+        raise UsageError(f"{arguments.dest} is not a folder; DEST must be one")
     check_summary(arguments.json_summary)
-    target = open_folder(arguments.dest)
-    with Manifest(target, read_only=arguments.dry_run) as manifest:
+    with Manifest(open_folder(arguments.dest), read_only=arguments.dry_run) as manifest:
         sources = _find_sources(arguments)
         if arguments.dry_run:
             _, work, growth = _find_work(sources, arguments, options, manifest, 1)

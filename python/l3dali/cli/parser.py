@@ -125,9 +125,9 @@ NEW_FILE = """
 --overwrite         replace an existing FILE
 """
 JOBS = f"-j, --jobs JOBS   number of threads; default here: {local_cores()}"
-REPORT = """
+SUMMARY = """
 -q, --quiet           print only failures
---json-summary FILE   JSON report with all failures; - is standard output
+--json-summary FILE   JSON summary with all failures; - is standard output
 """
 CODING = """
 --coding     rans (small), packed (fast), stored (raw), or jpeg (JPEG files keep their coefficients

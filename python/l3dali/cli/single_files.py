@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from l3dali.cli.parser import Commands
     from l3dali.datasets.convert.storage import Stored
 
-_FILES = (parser.FILES, parser.OUTPUT, parser.JOBS, parser.REPORT)
+_FILES = (parser.FILES, parser.OUTPUT, parser.JOBS, parser.SUMMARY)
 
 
 def add_commands(commands: Commands) -> None:

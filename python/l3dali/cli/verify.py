@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from l3dali import codec
 from l3dali.cli.inputs import find_l3_images
 from l3dali.cli.loop import sum_contents
-from l3dali.cli.parser import JOBS, PLACES, READING, REPORT, new_command, path_or_url_argument
+from l3dali.cli.parser import JOBS, PLACES, READING, SUMMARY, new_command, path_or_url_argument
 from l3dali.cli.summary import check_summary, conclude
 from l3dali.console import Failure, counted, reason_of, speed
 from l3dali.datasets.convert.containers import FILES, OTHER, kinds_of_sources
@@ -49,7 +49,7 @@ def add_command(commands: Commands) -> None:
         """,
         PLACES,
         "--source SOURCE   source of PATH, a file or folder, to compare",
-        *(READING, JOBS, REPORT),
+        *(READING, JOBS, SUMMARY),
         paths={"type": path_or_url_argument},
         source={"type": path_or_url_argument},
     )
