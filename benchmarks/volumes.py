@@ -146,7 +146,7 @@ class Formats:
             assert info.volume is not None
             rows = info.volume.rows
             windows: list[codec.Window | None] = [(i * rows + y, x, h, w) for i in range(z, z + d)]
-            batch = codec.plan_decode([data] * d, windows, None)
+            batch = codec.open_batch([data] * d, windows, None)
             return sum(end - begin for begin, end in batch.ranges(4096)[0])
         if name.startswith("blosc2"):
             opened = blosc2.open(str(path), mode="r")

@@ -13,7 +13,7 @@ import engines
 import pytest
 from hypothesis import settings
 
-from l3dali.driver import has_gpu
+from l3dali.driver import gpu_name
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a job in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # for processes that tests start
@@ -67,7 +67,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips tests without what their markers say; loads the operators for those marked `dali`."""
-    if item.get_closest_marker("cuda") and not has_gpu():
+    if item.get_closest_marker("cuda") and not gpu_name():
         pytest.skip("no GPU")
     if item.get_closest_marker("torch"):
         pytest.importorskip("torch", reason="PyTorch is not installed")

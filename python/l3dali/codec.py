@@ -248,7 +248,7 @@ def decode(
         TypeError, ValueError: `out` does not fit, or an argument is not valid.
     """
     windows = [arguments.checked_window("window", window)]
-    batch = plan_decode([arguments.contiguous(data)], windows, max_pixels, channels)
+    batch = open_batch([arguments.contiguous(data)], windows, max_pixels, channels)
     if out is None:
         return run_decode(batch, None, threads)[0]
     run_decode(
@@ -287,7 +287,7 @@ def decode_batch(
     """
     files = arguments.checked_files(items)
     checked = arguments.checked_windows(windows, len(files))
-    batch = plan_decode(files, checked, max_pixels, channels, names_items=True)
+    batch = open_batch(files, checked, max_pixels, channels, names_items=True)
     if out is None:
         arrays: Any = run_decode(batch, None, threads)
         return arrays  # type: ignore[no-any-return]
@@ -341,7 +341,7 @@ def verify(
     Raises:
         L3Error: the first problem found.
     """
-    run_decode(plan_decode([arguments.contiguous(data)], [None], max_pixels), None, threads)
+    run_decode(open_batch([arguments.contiguous(data)], [None], max_pixels), None, threads)
 
 
 def encode_jpeg(
@@ -399,36 +399,32 @@ def chunks_of(area: bytes) -> list[tuple[str, int]]:
     return _native.list_chunks(area)
 
 
-def plan_decode(
+def open_batch(
     items: Sequence[Buffer] | Sequence[Place],
     windows: Sequence[Window | None],
     max_pixels: int | None,
     channels: Sequence[int] | None = None,
     *,
-    names_items: bool = False,
-    orient: bool = False,
-    is_partial: bool = False,
+    engine: type[DecodeBatch] = DecodeBatch,
+    **options: Any,
 ) -> DecodeBatch:
     """Reads and validates headers, chunks and indexes, once; `run_decode` decodes.
 
     Items may be places of files of this machine: what the windows need of them is read. With
     `is_partial` the items are beginnings of files: `DecodeBatch.complete` gives the files.
+    `engine` is the class of the batch, and `options` are those of its constructor.
 
     Raises:
         L3Error: as `decode`; TRUNCATED for a beginning that is too short.
     """
+    usual = {"colors": "UNCHANGED", "dtype": None, "channels_first": False, "names_items": False}
     with explain_errors(items):
-        return DecodeBatch(
+        return engine(
             items,
             windows=windows,
-            colors="UNCHANGED",
-            dtype=None,
-            channels_first=False,
             max_pixels=arguments.checked_max_pixels(max_pixels),
-            names_items=names_items,
             channels=arguments.checked_channels(channels),
-            orients=bool(orient),
-            is_partial=is_partial,
+            **(usual | options),
         )
 
 

@@ -72,22 +72,21 @@ def imread(
     """
     windows = [checked_window("window", window)]
 
-    def plan(items: Sequence[Any], is_partial: bool = True) -> codec.DecodeBatch:
-        return codec.plan_decode(
-            items, windows, max_pixels, channels, orient=orient, is_partial=is_partial
+    def make(items: Sequence[Any], is_partial: bool = True) -> codec.DecodeBatch:
+        return codec.open_batch(
+            items, windows, max_pixels, channels, orients=bool(orient), is_partial=is_partial
         )
 
+    is_part = window is not None or channels is not None
     with naming(file):
-        if window is None and channels is None:
-            batch = plan([contiguous(_read(file))], is_partial=False)
-        elif is_url(file):
-            batch = RemoteFiles([Member(file)]).plan(plan)
-        elif isinstance(file, (str, os.PathLike)) and Path(file).is_file():
-            batch = plan([Member(os.fspath(file))], is_partial=False)
-        elif hasattr(file, "seekable") and file.seekable():
-            batch = OpenFile(file, seeks=True).plan(plan)
+        if is_part and is_url(file):
+            batch = RemoteFiles([Member(file)]).open_batch(make)
+        elif is_part and isinstance(file, (str, os.PathLike)) and Path(file).is_file():
+            batch = make([Member(os.fspath(file))], is_partial=False)
+        elif is_part and hasattr(file, "seekable") and file.seekable():
+            batch = OpenFile(file, seeks=True).open_batch(make)
         else:
-            batch = plan([contiguous(_read(file))], is_partial=False)
+            batch = make([contiguous(_read(file))], is_partial=False)
         return codec.run_decode(batch, None, threads)[0]
 
 

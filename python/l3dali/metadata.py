@@ -119,15 +119,13 @@ class Volume:
     height: int
     width: int
     rows: int  #: of the image, for each slice: those behind `height` are padding
-    source: Mapping[str, Any] | bytes = field(hash=False, repr=False)  #: `pairs`, or all as JSON
+    metadata_json: bytes = field(hash=False, repr=False)  #: of the image
 
     @property
     def pairs(self) -> Mapping[str, Any]:
         """The value of "volume" in the metadata; ValueError if the metadata is damaged."""
-        if isinstance(self.source, bytes):
-            pairs: Mapping[str, Any] = load_metadata(self.source)[VOLUME]
-            return pairs
-        return self.source
+        pairs: Mapping[str, Any] = load_metadata(self.metadata_json)[VOLUME]
+        return pairs
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -140,13 +138,14 @@ class Volume:
 
         What was not stored is 1 (spacing, direction) or 0 (origin).
         """
-        if "affine" in self.pairs:
-            return np.array(self.pairs["affine"], float).reshape(4, 4)
+        pairs = self.pairs
+        if "affine" in pairs:
+            return np.array(pairs["affine"], float).reshape(4, 4)
         affine = np.eye(4)
-        direction = np.array(self.pairs.get("direction", np.eye(3)), float).reshape(3, 3)
-        affine[:3, :3] = direction * np.array(self.pairs.get("spacing", (1, 1, 1)), float)
-        affine[:3, 3] = self.pairs.get("origin", (0, 0, 0))
-        has_place = self.pairs.keys() & {"direction", "spacing", "origin"}
+        direction = np.array(pairs.get("direction", np.eye(3)), float).reshape(3, 3)
+        affine[:3, :3] = direction * np.array(pairs.get("spacing", (1, 1, 1)), float)
+        affine[:3, 3] = pairs.get("origin", (0, 0, 0))
+        has_place = pairs.keys() & {"direction", "spacing", "origin"}
         return np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine if has_place else affine  # LPS to RAS
 
     @property
@@ -162,9 +161,7 @@ class Volume:
 def volume_of(metadata: Mapping[str, Any] | None, height: int, width: int) -> Volume | None:
     """The volume in an image of `height` x `width` pixels; None if it holds none."""
     pairs = (metadata or {}).get(VOLUME)
-    if not isinstance(pairs, Mapping):
-        return None
-    return _volume(pairs.get("depth"), pairs.get("height"), height, width, pairs)
+    return None if pairs is None else volume_in(dump_metadata({VOLUME: pairs}), height, width)
 
 
 _VOLUME = rb'"volume"\s*:\s*\{\s*"depth"\s*:\s*(\d{1,10})\s*,\s*"height"\s*:\s*(\d{1,10})'
@@ -172,19 +169,12 @@ _VOLUME = rb'"volume"\s*:\s*\{\s*"depth"\s*:\s*(\d{1,10})\s*,\s*"height"\s*:\s*(
 
 def volume_in(metadata_json: bytes | None, height: int, width: int) -> Volume | None:
     """As `volume_of`, without reading the rest; the rule of src/output/volume.cc."""
-    found = re.search(_VOLUME, metadata_json or b"")
-    if found is None:
+    if metadata_json is None or not (found := re.search(_VOLUME, metadata_json)):
         return None
-    return _volume(int(found[1]), int(found[2]), height, width, metadata_json or b"")
-
-
-def _volume(
-    depth: Any, rows: Any, height: int, width: int, source: Mapping[str, Any] | bytes
-) -> Volume | None:
-    if not isinstance(depth, int) or not isinstance(rows, int) or depth < 1 or height % depth:
+    depth, rows = map(int, found.groups())
+    if depth < 1 or height % depth or not 0 < rows * depth <= height:
         return None
-    fits = 0 < rows * depth <= height
-    return Volume(depth, rows, width, height // depth, source) if fits else None
+    return Volume(depth, rows, width, height // depth, metadata_json)
 
 
 class TiffTag(NamedTuple):

@@ -88,16 +88,16 @@ class PartialFiles:
             self.heads[i] += part
         return any(more)
 
-    def plan(self, plan: Callable[[list[bytes]], codec.DecodeBatch]) -> codec.DecodeBatch:
-        """Plans to decode parts of the files, of which `plan` gets the heads, and reads them.
+    def open_batch(self, make: Callable[[list[bytes]], codec.DecodeBatch]) -> codec.DecodeBatch:
+        """A batch that decodes parts of the files, which are read; `make` gets the heads.
 
         `heads` end with the index then.
 
         Raises:
-            L3Error: as `plan`.
+            L3Error: as `make`.
             OSError: a file cannot be read, or ends before its parts.
         """
-        batch = self.parse(plan)
+        batch = self.parse(make)
         heads = [head[:size] for head, size in zip(self.heads, batch.head_bytes, strict=True)]
         sizes = zip(self.heads, self.sizes, batch.file_bytes, strict=True)
         files: list[Any] = [
@@ -133,7 +133,7 @@ class RemoteFiles(PartialFiles):
 
         Args:
             members: the files. One that is repeated in a row is read once, and its head is
-                repeated for `parse` and `plan`.
+                repeated for `parse` and `open_batch`.
             first_bytes: of each file to read; None: all.
             known: heads.
         """

@@ -171,15 +171,18 @@ def decode_volume(
         OSError, UsageError: as in `imread`.
         TypeError, ValueError: the file holds no volume, or an argument is not valid.
     """
+    remote = None
+    item: Any = data
     with naming(data):
         if is_url(data):
             remote = RemoteFiles([Member(data)])
             info = remote.info()
         elif isinstance(data, (str, os.PathLike)):
+            item = Member(os.fspath(data))
             info = _info_of(data)
         else:
-            data = arguments.contiguous(data)
-            info = codec.head_info(memoryview(data).cast("B"))
+            item = arguments.contiguous(data)
+            info = codec.head_info(memoryview(item).cast("B"))
         volume = info.volume
         if volume is None:
             raise ValueError(
@@ -195,15 +198,13 @@ def decode_volume(
             for at, length, end, low in zip(begin, size, whole, first, strict=True)
         ]
         array = np.empty((*size, count), info.dtype)
-        if inner == list(size):
-            pass
-        elif fill_values is None:
-            raise L3Error(
-                f"the window {tuple(begin)} of {tuple(size)} voxels reaches out of the volume of "
-                f"{whole} voxels (z, y, x); fill_values pads it",
-                Status.INVALID_ARGUMENT,
-            )
-        else:
+        if inner != list(size):
+            if fill_values is None:
+                raise L3Error(
+                    f"the window {tuple(begin)} of {tuple(size)} voxels reaches out of the volume "
+                    f"of {whole} voxels (z, y, x); fill_values pads it",
+                    Status.INVALID_ARGUMENT,
+                )
             array[:] = np.asarray(fill_values).astype(info.dtype)
         if 0 not in inner:
             z, y, x = first
@@ -211,16 +212,11 @@ def decode_volume(
                 ((z + i) * volume.rows + y, x, inner[1], inner[2]) for i in range(inner[0])
             ]
 
-            def plan(items: Sequence[Any], is_partial: bool = False) -> codec.DecodeBatch:
+            def make(items: Sequence[Any], is_partial: bool = True) -> codec.DecodeBatch:
                 items = list(items) * len(windows)
-                return codec.plan_decode(items, windows, None, channels, is_partial=is_partial)
+                return codec.open_batch(items, windows, None, channels, is_partial=is_partial)
 
-            if is_url(data):
-                batch = remote.plan(lambda heads: plan(heads, is_partial=True))
-            elif isinstance(data, (str, os.PathLike)):
-                batch = plan([Member(os.fspath(data))])
-            else:
-                batch = plan([data])
+            batch = remote.open_batch(make) if remote else make([item], is_partial=False)
             part = array[tuple(slice(a - b, None) for a, b in zip(first, begin, strict=True))]
             batch.decode(
                 [part.ctypes.data + i * array.strides[0] for i in range(inner[0])],

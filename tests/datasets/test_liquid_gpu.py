@@ -111,7 +111,7 @@ def test_a_gpu_that_fails_is_a_note(with_gpu: Path, monkeypatch: pytest.MonkeyPa
 def test_without_a_gpu_one_line_says_so(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(of_gpu, "has_gpu", lambda: False)
+    monkeypatch.setattr(of_gpu, "gpu_name", lambda: "")
     assert main(["profile", str(folder), "-o", str(folder.parent / "p.json")]) == 0
     assert (
         "no GPU was measured (there is none): plans from this profile decode on the CPU"
@@ -123,7 +123,7 @@ def test_a_gpu_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments: object) -> None:
         raise RuntimeError("CUDA driver version is insufficient")
 
-    monkeypatch.setattr(of_gpu, "has_gpu", lambda: True)
+    monkeypatch.setattr(of_gpu, "gpu_name", lambda: "a GPU")
     monkeypatch.setattr(of_gpu, "Gpu", broken)
     with pytest.raises(LookupError, match=r"it cannot be used: CUDA driver|without its CUDA"):
         open_gpu(1)

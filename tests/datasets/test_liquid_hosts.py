@@ -40,8 +40,8 @@ TWO: dict[str, Any] = {
 
 
 def solved(profile: Profile, formats: tuple[str, ...]) -> Solution:
-    costs = costs_of(profile, formats, has_cache=bool(profile.host.gpu_cache))
-    return solve(costs, Limits(profile.host, profile.training))
+    limits = Limits(profile.host, profile.training)
+    return solve(costs_of(profile, limits, formats), limits)
 
 
 def solved_on(host: HostFile, formats: tuple[str, ...], **changes: Any) -> Solution:

@@ -190,7 +190,7 @@ def _random_costs(rng: np.random.Generator, count: int, formats: Sequence[str]) 
         for name in groups
     ]
     profile = Profile([], count, Host(cores=1), groups, samples)
-    return costs_of(profile, formats, has_cache=False)
+    return costs_of(profile, Limits(profile.host), formats)
 
 
 def _seconds(costs: Costs, limits: Limits, shares: np.ndarray) -> float:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, get_args,
 
 import torch
 
-from l3dali import _native, arguments
+from l3dali import arguments
 from l3dali.arguments import DEFAULT_THREADS, LAYOUTS, Layout, Window
-from l3dali.codec import DEFAULT_MAX_PIXELS, explain_errors
+from l3dali.codec import DEFAULT_MAX_PIXELS, DecodeBatch, open_batch
 from l3dali.console import printable
 from l3dali.errors import L3Error
 from l3dali.parts import FIRST_BYTES, Member, open_remote
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer, Unpack
 
-    from l3dali import _cuda
     from l3dali.parts import RemoteFiles
 
 __all__ = ["FileOptions", "Layout", "Mode", "decode", "decode_batch", "decode_files"]
@@ -268,25 +267,23 @@ def _decode(
     gpu = None if target.type == "cpu" else _gpu_of(target)
     count = arguments.checked_threads(threads)
 
-    make: type[_native.DecodeBatch] = (_native if gpu is None else gpu.module).DecodeBatch
+    def make(items: Sequence[Any], is_partial: bool = True) -> DecodeBatch:
+        return open_batch(
+            items,
+            windows,
+            max_pixels,
+            channels,
+            engine=DecodeBatch if gpu is None else gpu.module.DecodeBatch,
+            colors=mode,
+            dtype=_name_of(dtype),
+            channels_first=layout == "CHW",
+            names_items=names_items,
+            fills_range=fill_range,
+            is_partial=is_partial,
+            threads=count,
+        )
 
-    def plan(items: Sequence[Any], is_partial: bool = True) -> _native.DecodeBatch:
-        with explain_errors(items):
-            return make(
-                items,
-                windows=windows,
-                colors=mode,
-                dtype=_name_of(dtype),
-                channels_first=layout == "CHW",
-                max_pixels=arguments.checked_max_pixels(max_pixels),
-                names_items=names_items,
-                channels=arguments.checked_channels(channels),
-                fills_range=fill_range,
-                is_partial=is_partial,
-                threads=count,
-            )
-
-    batch = plan(files, is_partial=False) if remote is None else remote.plan(plan)
+    batch = make(files, is_partial=False) if remote is None else remote.open_batch(make)
     if _is_tracing():
         raise RuntimeError(
             "decoding cannot be traced: decode outside of torch.jit.trace and make_fx"
@@ -340,7 +337,7 @@ def _name_of(dtype: torch.dtype | None) -> str | None:
 
 
 def _tensors(
-    batch: _native.DecodeBatch,
+    batch: DecodeBatch,
     device: torch.device,
     batched: bool | None,
     empty: Callable[..., torch.Tensor],
@@ -391,7 +388,7 @@ class _Gpu:
         self._allocating.synchronize()  # use_deterministic_algorithms() fills it there
         return memory
 
-    def decode(self, batch: _cuda.DecodeBatch, addresses: list[int], threads: int) -> None:
+    def decode(self, batch: DecodeBatch, addresses: list[int], threads: int) -> None:
         stream = torch.cuda.current_stream(self.device).cuda_stream
         self._decoder.decode(batch, addresses, stream=stream, threads=threads)
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from l3dali import codec
 from l3dali.datasets.liquid.profile import DEFAULT_BATCH
-from l3dali.driver import gpu_name, has_gpu
+from l3dali.driver import gpu_name
 
 _UPLOAD_BYTES = 2**26  # as many as a batch of photographs has
 _UPLOADS = 8
@@ -30,7 +30,7 @@ class Gpu:
         """Opens it by the module `l3dali._cuda`; `threads` copy files for the upload."""
         self.name = name
         self.cache_bytes = int(_CACHE_PART * module.free_bytes(0))  # The model needs the rest.
-        self._module = module
+        self._batch = module.DecodeBatch
         self._meter = module.Meter(0)
         self._threads = threads
 
@@ -48,15 +48,7 @@ class Gpu:
             L3Error: the file is damaged.
         """
         copies = max(1, min(DEFAULT_BATCH, _MOST_BYTES // max(1, raw_bytes)))
-        batch = self._module.DecodeBatch(
-            [file] * copies,
-            windows=[None] * copies,
-            colors="UNCHANGED",
-            dtype=None,
-            channels_first=False,
-            max_pixels=codec.MAX_PIXELS,
-            names_items=False,
-        )
+        batch = codec.open_batch([file] * copies, [None] * copies, None, engine=self._batch)
         (of_gpu, cached_cpu), (_, mixed_cpu) = (
             self._meter.decode(batch, is_cached=cached, count=_BATCHES, threads=self._threads)
             for cached in (True, False)
@@ -66,13 +58,13 @@ class Gpu:
 
 def open_gpu(threads: int) -> Gpu:
     """The first GPU; raises LookupError, with the reason, if there is none that L3 can use."""
-    if not has_gpu():
+    if not (name := gpu_name()):
         raise LookupError("there is none")
     try:
         from l3dali import _cuda
     except ImportError:
         raise LookupError("this l3dali was built without its CUDA engine") from None
     try:
-        return Gpu(_cuda, gpu_name(), threads)
+        return Gpu(_cuda, name, threads)
     except (RuntimeError, MemoryError) as error:
         raise LookupError(f"it cannot be used: {error}") from None

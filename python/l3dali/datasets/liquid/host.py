@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 
     from l3dali.datasets.convert.storage import Folder, Stored
 
-READERS = 4  # files that are read at a time
+_FILES_AT_ONCE = 4
 _CHUNK_BYTES = 2**20
 _READ_BYTES = 2**29
 _FEWEST_BYTES = 2**24  # for a reliable rate
-_ASKED_FILES = 32
 _MOST_FILES = 5000
 _SPREAD = 4  # of file sizes, from which the cost of a byte can be fitted
 _BYTE_SECONDS = 4e-10  # else; of ext4 on a virtual disk, AMD EPYC, 2026
@@ -81,10 +80,9 @@ def measure_reading(
             break
         if files[i][1].size:
             chosen.append(files[i])
-            size += min(files[i][1].size, _READ_BYTES // READERS)
-    warm: float | None = 0.0
+            size += min(files[i][1].size, _READ_BYTES // _FILES_AT_ONCE)
     if cold:
-        chosen, warm = _drop_from_cache(chosen, time.monotonic() + seconds / 2)
+        chosen = _drop_from_cache(chosen, time.monotonic() + seconds / 2)
     end = time.monotonic() + seconds / 2
     read: list[tuple[float, float]] = []
     errors: list[OSError] = []
@@ -97,7 +95,7 @@ def measure_reading(
         except OSError as error:
             errors.append(error)
 
-    with ThreadPoolExecutor(READERS) as pool:
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         begin = time.perf_counter()
         list(pool.map(take_turn, chosen))
         wall = time.perf_counter() - begin
@@ -105,13 +103,6 @@ def measure_reading(
         raise errors[0] if errors else OSError("no file of the data set can be read")
     sizes, costs = zip(*read, strict=True)
     notes = []
-    if warm is None:
-        notes.append("unknown whether files were in memory when they were read")
-    elif warm:
-        notes.append(
-            f"{warm:.0%} of the files stayed in memory though the system was asked to drop them: "
-            "the storage is slower than measured; --disk gives its rate"
-        )
     if sum(sizes) < _FEWEST_BYTES:
         notes.append(
             f"the rate of the storage was measured on {sum(sizes) / 1e6:.1f} MB only, and is not "
@@ -129,7 +120,7 @@ def _read(folder: Folder, file: Stored, end: float) -> tuple[float, float]:
         raw: Any = getattr(opened, "raw", opened)  # without a copy in between
         while count := raw.readinto(buffer):
             size += count
-            if size >= _READ_BYTES // READERS or time.monotonic() > end:
+            if size >= _READ_BYTES // _FILES_AT_ONCE or time.monotonic() > end:
                 break
     return size, time.thread_time() - begin
 
@@ -146,14 +137,9 @@ def _cost_of_reading(sizes: Sequence[float], costs: Sequence[float]) -> Linear:
 
 def _drop_from_cache(
     files: Sequence[tuple[Folder, Stored]], end: float
-) -> tuple[list[tuple[Folder, Stored]], float | None]:
-    """Drops local files from the page cache until `end`, at least one.
-
-    Returns:
-        The dropped and the remote files; the share that stayed in the cache, None if unknown.
-    """
+) -> list[tuple[Folder, Stored]]:
+    """Drops local files from the page cache until `end`, at least one; the files until there."""
     done: list[tuple[Folder, Stored]] = []
-    known: list[bool] = []
     for folder, stored in files:
         if done and time.monotonic() > end:
             break
@@ -162,15 +148,4 @@ def _drop_from_cache(
             with contextlib.suppress(OSError), (folder.root / stored.name).open("rb") as file:
                 os.fsync(file.fileno())  # Only data on the disk can be dropped.
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-                if len(known) < _ASKED_FILES:
-                    known.append(_is_cached(file.fileno(), stored.size // 2))
-    return done, sum(known) / len(known) if known else None
-
-
-def _is_cached(descriptor: int, offset: int) -> bool:
-    """Whether a byte of a file is in the page cache; OSError if the file system cannot tell."""
-    try:
-        os.preadv(descriptor, [bytearray(1)], offset, os.RWF_NOWAIT)
-    except BlockingIOError:
-        return False
-    return True
+    return done

@@ -7,7 +7,7 @@ import platform
 import statistics
 import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ from l3dali.datasets.liquid.profile import (
     Profile,
     Sample,
     Training,
+    by_group,
     cost_key,
 )
 from l3dali.datasets.liquid.sample import draw, open_dataset
@@ -58,10 +59,9 @@ if TYPE_CHECKING:
 
 # Shares of the time; the rest is for listing and reading the sample.
 _LOOKING, _STORAGE, _DECODING, _PIPELINES = 0.1, 0.08, 0.6, 0.15
-_RUN_FILES, _RUN_BYTES = 64, 2**27  # of the runs end to end
+_RUN_BYTES = 2**27  # of files, of the runs end to end
 _RUN_RAW_BYTES = 2**28  # of a batch, unless a core has more in one image
 _SHORTEST_RUN, _LONGEST_RUN = 0.3, 3.0  # seconds
-_SHOWN_FAILURES = 10
 _LEAST_FACTOR = 0.1  # of a sample's weight, where larger ones count more
 
 
@@ -137,8 +137,9 @@ def measure_profile(
         images = counted(unmeasured, "image")
         notes.append(f"there was no time to measure {images}; --seconds gives more")
     done = _weighted(drawn, measured, set(meter.failures))
-    efficiency, remarks = meter.efficiency(done, usable, _PIPELINES * seconds)
-    notes += remarks
+    efficiency = meter.efficiency(done, usable, _PIPELINES * seconds)
+    if efficiency is None:
+        notes.append("no pipeline was run end to end")
     upload, cache = known.get("upload"), known.get("gpu_cache")
     if upload is None and gpu is not None:
         upload = gpu.upload_rate()
@@ -160,7 +161,7 @@ def measure_profile(
             upload=_finite(upload),
             gpu=None if gpu is None else gpu.name,
             gpu_cache=cache or None,
-            efficiency=efficiency,
+            efficiency=1.0 if efficiency is None else efficiency,
         ),
         groups=groups,
         samples=done,
@@ -210,16 +211,6 @@ def _weighted(
     return done
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """An image for the runs end to end: its files by format, its first pixel, decoding alone."""
-
-    files: dict[str, bytes]
-    head: Image
-    raw_bytes: int
-    seconds: dict[str, float]
-
-
 def _tile_of(file: bytes) -> list[int]:
     """Height and width of a file's tiles, and of what a window needs at each side of it.
 
@@ -227,7 +218,7 @@ def _tile_of(file: bytes) -> list[int]:
     """
 
     def needed(top: int, left: int) -> int:
-        ranges = codec.plan_decode([file], [(top, left, 1, 1)], None).ranges(0)[0]
+        ranges = codec.open_batch([file], [(top, left, 1, 1)], None).ranges(0)[0]
         return sum(end - begin for begin, end in ranges)
 
     info = codec.info(file)
@@ -253,7 +244,8 @@ class _Meter:
         self._options = options
         self._read_seconds = read_seconds
         self._remarks: Counter[str] = Counter()  # how many images each is about
-        self._kept: dict[str, list[_Kept]] = defaultdict(list)
+        # For the runs end to end: images, their files by format, and their first pixel.
+        self._kept: list[tuple[Sample, dict[str, bytes], Image]] = []
         self._kept_bytes = 0
         self.failures: dict[int, str] = {}  # by number of the image
 
@@ -293,7 +285,6 @@ class _Meter:
         for coding in codec.CODINGS:
             files[coding] = encode_picture(picture, labels=labels, coding=coding)
         group = group_of(data, read_header(data), labels=labels, is_refused=is_refused)
-        seconds: dict[str, float] = {}  # of decoding alone, by format
         cpu_seconds: dict[str, float] = {}
         for name, file in files.items():
             taken = None
@@ -304,7 +295,6 @@ class _Meter:
                 what = f"{self._decoders.name} cannot decode the samples that L3 keeps"
                 self._remarks[f"{name} of {group}: {what}"] += 1
             else:
-                seconds[name] = taken
                 cpu_seconds[cost_key(name, CPU)] = taken + self._read_seconds(len(file), 0)
         gpu_seconds: dict[str, float] = {}
         encoded = {name: file for name, file in files.items() if name != SOURCE}
@@ -320,11 +310,7 @@ class _Meter:
             cpu_seconds[cost_key(name, MIXED)] = times.mixed_cpu_seconds + reading
             cpu_seconds[cost_key(name, CACHE)] = times.cached_cpu_seconds
             gpu_seconds[cost_key(name, MIXED)] = times.gpu_seconds
-        all_bytes = sum(map(len, files.values()))
-        if len(self._kept[group]) < _RUN_FILES and self._kept_bytes + all_bytes <= _RUN_BYTES:
-            self._kept[group].append(_Kept(files, pixels[:1, :1].copy(), pixels.nbytes, seconds))
-            self._kept_bytes += all_bytes
-        return Sample(
+        sample = Sample(
             name=image.name,
             group=group,
             source_bytes=len(data),
@@ -337,43 +323,45 @@ class _Meter:
             tiles={CROP: list(pixels.shape[:2])}
             | {name: _tile_of(file) for name, file in encoded.items()},
         )
+        size = sum(sample.sizes.values())
+        if self._kept_bytes + size <= _RUN_BYTES:
+            self._kept.append((sample, files, pixels[:1, :1].copy()))
+            self._kept_bytes += size
+        return sample
 
     def notes(self) -> list[str]:
         """Notes on images that were not measured."""
-        failures = list(self.failures.values())
-        notes = failures[:_SHOWN_FAILURES]
-        if failures:
-            notes.insert(0, f"{counted(len(failures), 'image')} of the sample cannot be read")
-        if len(failures) > _SHOWN_FAILURES:
-            notes.append(f"and {len(failures) - _SHOWN_FAILURES} more")
-        return notes + [f"{counted(n, 'image')}: {what}" for what, n in self._remarks.items()]
+        notes = [f"{counted(n, 'image')}: {what}" for what, n in self._remarks.items()]
+        if self.failures:
+            count = counted(len(self.failures), "image")
+            first = next(iter(self.failures.values()))
+            notes.insert(0, f"{count} of the sample cannot be read, such as {first}")
+        return notes
 
-    def efficiency(
-        self, samples: Sequence[Sample], cores: float, seconds: float
-    ) -> tuple[float, list[str]]:
-        """The rate of pipelines relative to the costs, and notes.
+    def efficiency(self, samples: Sequence[Sample], cores: float, seconds: float) -> float | None:
+        """The rate of pipelines relative to the costs; None if none was run.
 
         The median of the formats, each measured alone on images of the largest group.
         """
-        weights: dict[str, float] = defaultdict(float)
-        for sample in samples:
-            weights[sample.group] += sample.weight * sample.pixels
-        kept = self._kept.get(max(weights, key=lambda group: weights[group]), [])
+        groups = by_group(samples)
+        area = {name: sum(s.weight * s.pixels for s in each) for name, each in groups.items()}
+        largest = max(area, key=lambda name: area[name])
+        kept = [each for each in self._kept if each[0].group == largest]
+        measured = [{key for key in sample.cpu_seconds if key.endswith(CPU)} for sample, *_ in kept]
+        keys = sorted(set.intersection(*measured)) if kept else []
         threads = max(1, math.floor(cores))
+        raw_bytes = max((sample.raw_bytes for sample, *_ in kept), default=1)
+        batch = min(DEFAULT_BATCH, max(threads, _RUN_RAW_BYTES // raw_bytes))
+        length = min(max(seconds / (len(keys) or 1) / 2, _SHORTEST_RUN), _LONGEST_RUN)
         shares: list[float] = []
-        formats = set.intersection(*(set(each.seconds) for each in kept)) if kept else set()
-        largest = max((each.raw_bytes for each in kept), default=1)
-        batch = min(DEFAULT_BATCH, max(threads, _RUN_RAW_BYTES // largest))
-        length = min(max(seconds / (len(formats) or 1) / 2, _SHORTEST_RUN), _LONGEST_RUN)
-        for name in sorted(formats):
-            files = [each.files[name] for each in kept]
-            try:
-                taken = measure_core_seconds(name, files, kept[0].head, threads, length, batch)
-            except OSError as error:  # as where TMPDIR is full
-                return 1.0, [f"no pipeline was run end to end: {reason_of(error)}"]
+        for key in keys:
+            name = key.partition("@")[0]
+            files = [each[name] for _, each, _ in kept]
+            taken = measure_core_seconds(name, files, kept[0][2], threads, length, batch)
             if taken is not None:
-                alone = statistics.mean(each.seconds[name] for each in kept)
+                alone = statistics.mean(
+                    sample.cpu_seconds[key] - self._read_seconds(sample.sizes[name], 0)
+                    for sample, *_ in kept
+                )
                 shares.append(min(1.0, alone / taken) if taken else 1.0)
-        if not shares:
-            return 1.0, ["no pipeline was run end to end"]
-        return statistics.median(shares), []
+        return statistics.median(shares) if shares else None

@@ -71,21 +71,22 @@ class Prices:
     cached_bytes: float = 0.0  # in GPU memory
 
 
-def columns_of(fits: Fits, *, has_cache: bool) -> list[tuple[str, str]]:
-    """The formats and places whose costs are known; the cache holds what the GPU decodes."""
-    found = []
+def amounts_of(fits: Fits, *, has_cache: bool) -> dict[tuple[str, str], dict[str, Linear]]:
+    """The amounts of an image by format and place whose costs are known, named as in `Prices`.
+
+    They are lines from bytes and pixels of its source. The cache holds what the GPU decodes.
+    """
+    found = {}
     for stored_as in (name for name in FORMATS if name in fits.sizes):
-        if cost_key(stored_as, CPU) in fits.cpu_seconds:
-            found.append((stored_as, CPU))
+        places = [CPU] if cost_key(stored_as, CPU) in fits.cpu_seconds else []
         if cost_key(stored_as, MIXED) in fits.gpu_seconds:
-            found.append((stored_as, MIXED))
-            if has_cache and stored_as != SOURCE:
-                found.append((stored_as, CACHE))
+            places += [MIXED, CACHE] if has_cache and stored_as != SOURCE else [MIXED]
+        for place in places:
+            found[stored_as, place] = _amounts_in(fits, stored_as, place)
     return found
 
 
-def amounts_of(fits: Fits, stored_as: str, place: str) -> dict[str, Linear]:
-    """By the names of `Prices`, the amounts of an image, from bytes and pixels of its source."""
+def _amounts_in(fits: Fits, stored_as: str, place: str) -> dict[str, Linear]:
     size, part = fits.sizes[stored_as], fits.parts.get(stored_as, 1.0)
     read = add_lines((part, size))
 
@@ -174,49 +175,6 @@ class Costs:
         return allowed
 
 
-def costs_of(
-    profile: Profile,
-    formats: Collection[str],
-    *,
-    has_cache: bool,
-    crop: Sequence[int] | None = None,
-) -> Costs:
-    """The costs of the profile's sample, in some formats, with or without a cache on the GPU.
-
-    Raises:
-        UsageError: no image of the sample can be of any of the formats.
-    """
-    groups = {
-        name: replace(
-            profile.groups[name],
-            raw_bytes=bytes_of_a_pixel(each),
-            parts={} if crop is None else parts_of(each, crop),
-        )
-        for name, each in by_group(profile.samples).items()
-    }
-    known = {
-        name: [each for each in columns_of(fits, has_cache=has_cache) if each[0] in formats]
-        for name, fits in groups.items()
-    }
-    samples = [sample for sample in profile.samples if known[sample.group]]
-    if not samples:
-        raise UsageError(f"no image of the profile can be decoded from {', '.join(formats)}")
-    every = [(stored_as, place) for stored_as in FORMATS for place in PLACES]
-    columns = [column for column in every if any(column in each for each in known.values())]
-    shape = len(samples), len(columns)
-    is_known = np.zeros(shape, np.bool_)
-    amounts = {each.name: np.zeros(shape) for each in fields(Prices)}
-    for row, sample in enumerate(samples):
-        for column in known[sample.group]:
-            place = row, columns.index(column)
-            is_known[place] = True
-            for amount, line in amounts_of(groups[sample.group], *column).items():
-                amounts[amount][place] = line(sample.source_bytes, sample.pixels)
-    weights = np.array([each.weight for each in samples], np.float64)
-    total = float(weights.sum())
-    return Costs(groups, samples, columns, weights / total, total, is_known, amounts)
-
-
 @dataclass(frozen=True)
 class Limits:
     """The limits of a plan."""
@@ -237,6 +195,43 @@ class Limits:
     def training_rate(self) -> float | None:
         """Images a second of the training step if it never waits."""
         return None if self.training is None else self.training.samples_per_second
+
+
+def costs_of(profile: Profile, limits: Limits, formats: Collection[str]) -> Costs:
+    """The costs of the profile's sample, in some formats.
+
+    Raises:
+        UsageError: no image of the sample can be of any of the formats.
+    """
+    groups = {
+        name: replace(
+            profile.groups[name],
+            raw_bytes=bytes_of_a_pixel(each),
+            parts={} if limits.crop is None else parts_of(each, limits.crop),
+        )
+        for name, each in by_group(profile.samples).items()
+    }
+    known = {}
+    for name, fits in groups.items():
+        found = amounts_of(fits, has_cache=bool(limits.host.gpu_cache))
+        known[name] = {column: each for column, each in found.items() if column[0] in formats}
+    samples = [sample for sample in profile.samples if known[sample.group]]
+    if not samples:
+        raise UsageError(f"no image of the profile can be decoded from {', '.join(formats)}")
+    every = [(stored_as, place) for stored_as in FORMATS for place in PLACES]
+    columns = [column for column in every if any(column in each for each in known.values())]
+    shape = len(samples), len(columns)
+    is_known = np.zeros(shape, np.bool_)
+    amounts = {each.name: np.zeros(shape) for each in fields(Prices)}
+    for row, sample in enumerate(samples):
+        for column, lines in known[sample.group].items():
+            place = row, columns.index(column)
+            is_known[place] = True
+            for amount, line in lines.items():
+                amounts[amount][place] = line(sample.source_bytes, sample.pixels)
+    weights = np.array([each.weight for each in samples], np.float64)
+    total = float(weights.sum())
+    return Costs(groups, samples, columns, weights / total, total, is_known, amounts)
 
 
 @dataclass(frozen=True)
@@ -345,23 +340,12 @@ def solve(costs: Costs, limits: Limits, formats: Collection[str] = FORMATS) -> S
 
     If the target can be reached, the mix exceeds it by up to `MARGIN`, and minimizes bytes on
     disk, then CPU seconds of decoding. Images that can be of none of the `formats` may be of any.
+    A mix of both decoders may be slower than one of them alone, which takes no turns.
 
     Raises:
         UsageError: scipy is missing, or images take no time.
     """
-    best = _solve(costs, limits, costs.narrowed(formats))
-    if best.turn_seconds:
-        # A single decoder takes no turns, which the programme cannot express.
-        for mine in (set(formats) & set(L3_FORMATS), set(formats) - set(L3_FORMATS)):
-            if mine:
-                single = _solve(costs, limits, costs.narrowed(mine))
-                best = min(best, single, key=lambda solution: solution.seconds)
-    if min(best.seconds, best.first_seconds) < 1e-18:
-        raise UsageError(_NO_TIME)
-    return best
-
-
-def _solve(costs: Costs, limits: Limits, allowed: Mask) -> Solution:
+    allowed = costs.narrowed(formats)
     turns = 0.0
     for _ in range(_TURN_ROUNDS):
         programme = _Programme(costs, allowed, _rows(limits, costs, turns))
@@ -378,6 +362,8 @@ def _solve(costs: Costs, limits: Limits, allowed: Mask) -> Solution:
     first = programme.seconds(costs.in_first_epoch(shares))
     least = 1 / limits.training_rate if limits.training_rate else 0.0
     seconds, first_seconds = max(seconds, least), max(least, seconds, *first.values())
+    if min(seconds, first_seconds) < 1e-18:
+        raise UsageError(_NO_TIME)
     return Solution(seconds, first_seconds, shares, prices, binding, turns)
 
 

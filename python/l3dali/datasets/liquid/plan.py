@@ -22,7 +22,6 @@ from l3dali.datasets.liquid.model import (
     Solution,
     add_lines,
     amounts_of,
-    columns_of,
     costs_of,
     solve,
 )
@@ -129,8 +128,8 @@ class Plan:
         found: dict[str, dict[str, list[Linear]]] = {}
         for name, fits in self.groups.items():
             lines: dict[str, list[Linear]] = {}
-            for stored_as, place in columns_of(fits, has_cache=bool(self.limits.host.gpu_cache)):
-                amounts = amounts_of(fits, stored_as, place)
+            known = amounts_of(fits, has_cache=bool(self.limits.host.gpu_cache))
+            for (stored_as, _), amounts in known.items():
                 priced = ((getattr(self.prices, key), line) for key, line in amounts.items())
                 lines.setdefault(stored_as, []).append(add_lines(*priced))
             usual = self.formats if lines.keys() & set(self.formats) else self.candidates
@@ -211,12 +210,11 @@ def find_plan(
     Raises:
         UsageError: nothing reaches the target.
     """
-    has_cache = bool(limits.host.gpu_cache)
-    costs = costs_of(profile, formats, has_cache=has_cache, crop=limits.crop)
+    costs = costs_of(profile, limits, formats)
     counts = range(1, len(costs.formats) + 1)
     mixes = [mix for count in counts for mix in combinations(costs.formats, count)]
     found = {mix: solve(costs, limits, mix) for mix in mixes}
-    best = found[tuple(costs.formats)]
+    best = min(found.values(), key=lambda solution: solution.seconds)
     if limits.target is not None and best.seconds > (1 + _CLOSE) / limits.target:
         reason = f"no mix reaches {limits.target:.0f} images/s; the best gives {best.rate:.0f}"
         by = " and ".join(name for name, part in best.binding.items() if part > _LEAST_PART)
