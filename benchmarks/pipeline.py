@@ -52,7 +52,7 @@ from nvidia.dali import fn, types
 from rich.progress import track
 
 import l3dali.plugin  # noqa: F401  # fn.l3
-from l3dali.driver import has_gpu
+from l3dali.driver import gpu_name
 
 USUAL_SET = "photo/large"
 JPEG = "JPEG 95"  # or the file that an image comes from
@@ -378,7 +378,7 @@ def measure_set(name: str, originals: list[Image], args: argparse.Namespace) -> 
         fmt.name: [bytes(fmt.encode(image)) for image in track(originals, fmt.name)]
         for fmt in chosen
     }
-    if args.device == "mixed" and not has_gpu():
+    if args.device == "mixed" and not gpu_name():
         raise SystemExit("no GPU, so nothing was timed; --device cpu needs none")
     turns: dict[Configuration, list[Turn]] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -526,7 +526,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--files", type=positive, default=256, help="of each format")
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args(arguments)
-    args.device = args.device or ("mixed" if has_gpu() else "cpu")
+    args.device = args.device or ("mixed" if gpu_name() else "cpu")
     args.threads = args.threads or ([1, 4, 16] if args.device == "mixed" else [1, 2, 4, 8, 16])
     args.batch = args.batch or ([32, 128] if args.device == "mixed" else [32])
     args.threads, args.batch = (list(dict.fromkeys(n)) for n in (args.threads, args.batch))

@@ -24,7 +24,7 @@ import l3dali.fn
 from l3dali import _build_info
 from l3dali.codec import Image
 from l3dali.console import megabytes, print_table, ratio, speed
-from l3dali.driver import has_gpu
+from l3dali.driver import gpu_name
 from l3dali.images.reading import read_picture
 
 PHOTOGRAPHS = (
@@ -89,7 +89,7 @@ def main() -> int:
     output: Path = parser.parse_args().output
     photographs = load_photographs()
     raw_bytes = sum(pixels.nbytes for pixels in photographs.values())
-    device = "mixed" if _build_info.CUDA_VERSION and has_gpu() else "cpu"
+    device = "mixed" if _build_info.CUDA_VERSION and gpu_name() else "cpu"
     threads = len(os.sched_getaffinity(0))
 
     measured = []
