@@ -134,11 +134,9 @@ def test_the_rate_of_a_mix_has_the_turns() -> None:
     shares = plan.predicted.format_shares()
     parts = [(shares["source"], 0.002), (shares["packed"], 0.0005)]
     turns = turn_seconds(parts, 32, 2)
-    assert plan.predicted.turn_seconds == pytest.approx(turns, rel=0.02)
     taken = sum(share * seconds for share, seconds in parts)
     assert plan.predicted.rate == pytest.approx(2 / (taken + turns), rel=0.01)
     large = plan_of(profile, batch=1024)
-    assert large.predicted.turn_seconds < turns / 20
     assert large.predicted.rate > plan.predicted.rate
 
 

@@ -48,10 +48,6 @@ if TYPE_CHECKING:
     Array = npt.NDArray[np.float64]
     Mask = npt.NDArray[np.bool_]
 
-# Resources that an epoch takes by the second; GPUs share switches, and nodes the file system.
-CORES, DISK, NETWORK, UPLOAD, GPU, STEP = "cores", "disk", "network", "upload", "gpu", "step"
-SWITCH, FILE_SYSTEM = "switch", "file_system"
-
 MARGIN = 0.05  # by which plans exceed a target that can be reached
 _CLOSE = 1e-6
 _TURN_ROUNDS = 3
@@ -141,7 +137,7 @@ def add_lines(*terms: tuple[float, Linear]) -> Linear:
 class Costs:
     """A profile for the linear programme: the amounts of images (rows) by columns."""
 
-    groups: dict[str, Fits]  # scaled to the sums of the sample
+    groups: dict[str, Fits]  # with bytes of a pixel and parts for crops
     samples: list[Sample]  # the images that can be of any of the columns
     columns: list[tuple[str, str]]  # format and place
     weights: Array  # of the images; 1 together
@@ -243,7 +239,6 @@ class Solution:
     shares: Array  # of each image (row) in each column
     prices: Prices  # from which the choice of an image follows
     binding: dict[str, float]  # by resource, its part of the time, 0 to 1
-    turn_seconds: float = 0.0  # part of `seconds` for which cores wait for each other's decoders
 
     @property
     def rate(self) -> float:
@@ -309,26 +304,27 @@ def _turns(costs: Costs, limits: Limits, shares: Array) -> float:
 def _rows(limits: Limits, costs: Costs, turns: float) -> list[_Row]:
     """The resources of all nodes together, a second, and their space for an image.
 
-    Each GPU takes the same number of images, and caches its own part of the data set.
+    GPUs share switches, and nodes the file system. Each GPU takes the same number of images, and
+    caches its own part of the data set.
     """
     host = limits.host
     gpus = host.nodes * host.gpus
     capacity = host.cores * host.efficiency * host.nodes
-    rows = [_Row(CORES, "cpu_seconds", capacity, turns / capacity)]
+    rows = [_Row("cores", "cpu_seconds", capacity, turns / capacity)]
     for name, amount, count in (
-        (DISK, "read_bytes", host.nodes),
-        (NETWORK, "read_bytes", host.nodes),
-        (FILE_SYSTEM, "read_bytes", 1),
-        (UPLOAD, "upload_bytes", gpus),
-        (SWITCH, "upload_bytes", gpus),
+        ("disk", "read_bytes", host.nodes),
+        ("network", "read_bytes", host.nodes),
+        ("file_system", "read_bytes", 1),
+        ("upload", "upload_bytes", gpus),
+        ("switch", "upload_bytes", gpus),
     ):
         capacity = getattr(host, name)
         if capacity is not None:
             rows.append(_Row(name, amount, capacity * count))
     if costs.amounts["gpu_seconds"].any():
-        rows.append(_Row(GPU, "gpu_seconds", gpus))
+        rows.append(_Row("gpu", "gpu_seconds", gpus))
         if limits.training_rate is not None:
-            rows.append(_Row(STEP, "gpu_seconds", gpus, 1 / limits.training_rate))
+            rows.append(_Row("step", "gpu_seconds", gpus, 1 / limits.training_rate))
     if host.gpu_cache and costs.amounts["cached_bytes"].any():
         space = host.gpu_cache * gpus / costs.images
         rows.append(_Row("gpu_cache", "cached_bytes", space, is_space=True))
@@ -364,7 +360,7 @@ def solve(costs: Costs, limits: Limits, formats: Collection[str] = FORMATS) -> S
     seconds, first_seconds = max(seconds, least), max(least, seconds, *first.values())
     if min(seconds, first_seconds) < 1e-18:
         raise UsageError(_NO_TIME)
-    return Solution(seconds, first_seconds, shares, prices, binding, turns)
+    return Solution(seconds, first_seconds, shares, prices, binding)
 
 
 class _Programme:

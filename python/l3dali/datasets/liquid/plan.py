@@ -71,7 +71,6 @@ class Predicted:
     shares: dict[str, float]  # by `format@place`, of the images
     stored_bytes: float  # of the data set as planned
     source_bytes: float  # of the originals
-    turn_seconds: float = 0.0  # as in `Solution`
     # by amount, of jpeg over JPEG files, on CPUs
     jpeg: dict[str, float] = field(default_factory=dict)
 
@@ -288,7 +287,6 @@ def _predict(
         shares=shares,
         stored_bytes=costs.mean("stored_bytes", solution.shares) * costs.images,
         source_bytes=sum(sample.weight * sample.source_bytes for sample in costs.samples),
-        turn_seconds=solution.turn_seconds,
         jpeg=_jpeg_over_source(costs),
     )
 
