@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import stat
 import sys
 from codecs import BOM_UTF8
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l3dali.atomic import is_special
 from l3dali.console import Failure
 from l3dali.datasets.convert.sources import Pipe, find_places
 from l3dali.errors import UsageError
@@ -21,7 +18,6 @@ from l3dali.signatures import IMAGE_SUFFIXES, unread_images
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Collection
     from typing import Any
 
     from l3dali.datasets.convert.sources import Place, Places
@@ -34,29 +30,24 @@ NOT_L3_FILES = (
 )
 
 
-@dataclass
-class Found:
-    """The files that the arguments of a command name."""
-
-    # By path, where results go below the folder for results, except for their suffix.
-    files: dict[Path, Path] = field(default_factory=dict)
-    failures: list[Failure] = field(default_factory=list)  # names in a list
-    pipes: set[Path] = field(default_factory=set)  # those that are pipes or devices
-
-
-def find_inputs(options: argparse.Namespace, convert: str) -> Found:
-    """The files that PATHs or a list name.
-
-    Results keep the bare name of a PATH, and the names of a list.
+def find_inputs(
+    options: argparse.Namespace, convert: str
+) -> tuple[dict[Path, Path], list[Failure]]:
+    """The files that PATHs or a list name, and names in a list that fail.
 
     Args:
         options: of the command.
         convert: the command for a folder, with {} for the folder.
 
+    Returns:
+        By path, where its result goes below the folder for results, except for the suffix: to the
+        bare name of a PATH, or to the name in a list.
+
     Raises:
         UsageError: there are no files, or a PATH is a folder.
     """
-    found = Found()
+    files: dict[Path, Path] = {}
+    failures: list[Failure] = []
     names, base = _named(options)
     for path in names:
         relative = Path(path.name if base is None else os.path.relpath(path, base))
@@ -64,16 +55,15 @@ def find_inputs(options: argparse.Namespace, convert: str) -> Found:
             reason = f"a folder: use {convert.format(path)}"
             if base is None:
                 raise UsageError(f"{path} is {reason}")
-            found.failures.append(Failure(path, reason))
+            failures.append(Failure(path, reason))
         elif relative.parts[:1] == ("..",):
             reason = f"outside {'the current folder' if base == Path() else base}"
-            found.failures.append(Failure(path, reason))
+            failures.append(Failure(path, reason))
         else:
-            found.files[path] = relative
-    if not found.files and not found.failures:
+            files[path] = relative
+    if not files and not failures:
         raise UsageError(f"{options.files_from} names no files")
-    found.pipes = set(filter(is_pipe, found.files))
-    return found
+    return files, failures
 
 
 def find_l3_images(options: argparse.Namespace) -> tuple[dict[str, Place | Pipe], Places]:
@@ -86,7 +76,7 @@ def find_l3_images(options: argparse.Namespace) -> tuple[dict[str, Place | Pipe]
     pipes = [path for path in paths if isinstance(path, Path) and is_pipe(path)]
     places = find_places(str(path) for path in paths if path not in pipes)
     found: dict[str, Place | Pipe] = {
-        str(path): Pipe(str(path), partial(read_file, path, pipes)) for path in pipes
+        str(path): Pipe(str(path), partial(read_file, path)) for path in pipes
     }
     found |= {str(place): place for place in places.found}
     if not found and not places.failures:
@@ -97,7 +87,7 @@ def find_l3_images(options: argparse.Namespace) -> tuple[dict[str, Place | Pipe]
 
 def is_pipe(path: Path) -> bool:
     """Whether a path is standard input, a pipe or a device."""
-    return path == STDIN or is_special(path)
+    return path == STDIN or (path.exists() and not path.is_file() and not path.is_dir())
 
 
 def _named(options: argparse.Namespace) -> tuple[list[Any], Path | None]:
@@ -115,7 +105,7 @@ def _named(options: argparse.Namespace) -> tuple[list[Any], Path | None]:
 
 def _listed(source: Path) -> list[str]:
     """The names in the file of `--files-from`."""
-    names = read_file(source, (source,))
+    names = read_file(source)
     if b"\0" in names:
         listed = names.split(b"\0")
     else:  # Windows writes a mark at the start and carriage returns.
@@ -123,14 +113,12 @@ def _listed(source: Path) -> list[str]:
     return [os.fsdecode(name) for name in listed if name]
 
 
-def read_file(path: Path, pipes: Collection[Path] = ()) -> bytes:
-    """The bytes of a regular file, or of one of the `pipes`."""
+def read_file(path: Path) -> bytes:
+    """The bytes of a file or a pipe, or an archive of a folder."""
     if path == STDIN:
         return read_stdin()
     if path.is_dir():  # with --volumes
         return zipped(path)
-    if path not in pipes and not stat.S_ISREG(path.stat().st_mode):  # A pipe may never end.
-        raise OSError("not a file")
     return path.read_bytes()
 
 

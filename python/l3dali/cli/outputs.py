@@ -11,16 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l3dali import atomic
-from l3dali.cli.inputs import KNOWN_SUFFIXES
+from l3dali.cli.inputs import KNOWN_SUFFIXES, is_pipe
 from l3dali.datasets.convert.work import claim
 from l3dali.errors import UsageError
 from l3dali.signatures import suffix_of
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterable
-
-    from l3dali.cli.inputs import Found
+    from collections.abc import Callable, Iterable, Mapping
 
 STDOUT = Path("/dev/stdout")  # for `-o -`
 
@@ -31,7 +29,7 @@ def is_stream(path: Path) -> bool:
 
 
 def find_targets(
-    found: Found, options: argparse.Namespace, suffix_for: Callable[[Path], str]
+    files: Mapping[Path, Path], options: argparse.Namespace, suffix_for: Callable[[Path], str]
 ) -> dict[Path, Path]:
     """The target of each file: beside it, in the folder `options.output`, or `options.output`.
 
@@ -43,7 +41,8 @@ def find_targets(
         UsageError: `options.output` does not fit, two files have one target, or a target is a
             source.
     """
-    if options.output is None and found.pipes:
+    pipes = list(filter(is_pipe, files))
+    if options.output is None and pipes:
         options.output = STDOUT
     output: Path | None = options.output
     if output is not None:
@@ -54,7 +53,7 @@ def find_targets(
                 )
             if STDOUT == output == options.json_summary:
                 raise UsageError("standard output cannot take both the result and the JSON summary")
-        names = list(found.files)
+        names = list(files)
         suffix = suffix_for(names[0]) if len(names) == 1 else ""
         is_file = (
             bool(suffix) and suffix_of(output).lower() == suffix.lower() and not output.is_dir()
@@ -71,11 +70,11 @@ def find_targets(
         place = next(each for each in (output, *output.absolute().parents) if each.exists())
         if not os.access(place, os.W_OK | os.X_OK):
             raise UsageError(f"{place} cannot be written: {os.strerror(errno.EACCES)}")
-    if found.pipes:
-        raise UsageError(f"{min(found.pipes)} has no name for a result: use -o FILE or -o -")
+    if pipes:
+        raise UsageError(f"{min(pipes)} has no name for a result: use -o FILE or -o -")
     return without_collisions(
         (path, _target_of(path, output / relative if output else path, suffix_for(path)))
-        for path, relative in found.files.items()
+        for path, relative in files.items()
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l3dali.cli import parser
-from l3dali.cli.inputs import find_inputs, read_file
+from l3dali.cli.inputs import find_inputs, is_pipe, read_file
 from l3dali.cli.loop import run_jobs
 from l3dali.cli.outputs import find_targets, is_stream, keeps, write_file
 from l3dali.cli.summary import check_summary, conclude, print_summary, remarks_of
@@ -31,7 +31,7 @@ from l3dali.images.transcoding import jpeg_suffix, suffix_beyond_png
 from l3dali.signatures import suffix_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
     from l3dali.cli.parser import Commands
     from l3dali.datasets.convert.storage import Stored
@@ -144,12 +144,12 @@ def _make_files(
     """Converts each input; `suffix_for` gives the suffix of its result. Returns the exit code."""
     check_summary(arguments.json_summary)
     goal = "" if options.to == "l3" else f" --to {options.to}"
-    found = find_inputs(arguments, f"l3 convert {{}} {arguments.output or 'OUT'}{goal}")
-    targets = find_targets(found, arguments, suffix_for)
+    files, failures = find_inputs(arguments, f"l3 convert {{}} {arguments.output or 'OUT'}{goal}")
+    targets = find_targets(files, arguments, suffix_for)
     start = time.perf_counter()
     rows: list[Row] = []
-    failures, kept = found.failures, 0
-    files: dict[Path, list[Stored]] = defaultdict(list)  # by the folder of their results
+    kept = 0
+    in_folders: dict[Path, list[Stored]] = defaultdict(list)  # by the folder of their results
     names: dict[str, str] = {}
     here = open_folder(".")
     for path, target in targets.items():
@@ -158,14 +158,14 @@ def _make_files(
                 raise ValueError("a shard: use l3 convert (to decode: --to png) or l3 verify")
             if keeps(target, arguments):
                 kept += 1
-            elif path in found.pipes or is_stream(target) or path.is_dir():  # a series
-                rows.append(_convert_pipe(path, target, options, arguments.jobs, found.pipes))
+            elif is_pipe(path) or is_stream(target) or path.is_dir():  # a series
+                rows.append(_convert_pipe(path, target, options, arguments.jobs))
             elif (stored := here.stat(str(path))) is None:
                 raise FileNotFoundError("No such file or directory")
             else:
                 is_beside = arguments.output in (None, target)
                 folder = target.parent if is_beside else arguments.output
-                files[folder].append(stored)
+                in_folders[folder].append(stored)
                 names[stored.name] = str(target.relative_to(folder))
         except (BrokenPipeError, UsageError):
             raise
@@ -174,7 +174,7 @@ def _make_files(
             failures.append(Failure(path, reason, getattr(error, "strerror", None) or ""))
     jobs = [
         job
-        for folder, some in files.items()
+        for folder, some in in_folders.items()
         for job in batches(some, ".", str(folder), options, arguments.jobs, names)
     ]
 
@@ -207,12 +207,10 @@ def _make_files(
     return conclude(arguments, failures, lines, {"files": len(targets)} | summary.fields())
 
 
-def _convert_pipe(
-    path: Path, target: Path, options: Options, threads: int, pipes: Collection[Path]
-) -> Row:
+def _convert_pipe(path: Path, target: Path, options: Options, threads: int) -> Row:
     """Converts a file of which source or result is a pipe, a device or standard output."""
     row = Row(str(path), "image", FAILED, options.identity, options.to)
-    data = read_file(path, pipes)
+    data = read_file(path)
     blob = Blob("series.dcm" if path.is_dir() else path.name, data, str(path))
     convert = convert_alone if options.to == "l3" else convert_image
     outcome = convert(blob, options, threads)
