@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 import l3dali
 from l3dali import Coding
 
-MOST_SAMPLES = {"emulated_cuda": 40_000, "emulated_small_cuda": 40_000, "scalar": 1_000_000}
+MOST_SAMPLES = {
+    "reference": 20_000, "emulated_cuda": 40_000, "emulated_small_cuda": 40_000, "scalar": 1_000_000
+}  # fmt: skip
 SHARED_DATA = ROOT.parent / "shared" / "data"
 PHOTOGRAPHS = sorted(
     path
@@ -54,7 +56,8 @@ def test_any_image_any_tile(
 ) -> None:
     data = engines.encode(image, coding=coding, effort=effort, tile_log2=tile_log2)
     for engine in ("reference", *filter(engines.is_available, ENGINES)):
-        assert engines.decode(engine, data) == Outcome("kOk", None, image), engine
+        if image.size <= MOST_SAMPLES.get(engine, image.size):
+            assert engines.decode(engine, data) == Outcome("kOk", None, image), engine
 
 
 @pytest.mark.parametrize("effort", [1, 2, 3])
@@ -104,7 +107,7 @@ def test_the_right_edge_of_each_width(channels: int, dtype: type) -> None:
 )
 def test_many_colors_take_no_time(step: int, tile: tuple[int, int] | None) -> None:
     """Colours whose hashes met took 30 s, small tiles of too many the square of their number."""
-    keys = step * np.arange(1 << 17).reshape(-1, 1024)
+    keys = step * np.arange(1 << 16).reshape(-1, 1024)
     green = keys >> 32
     colors = np.stack([(keys >> 16) + green, green, keys + green], -1).astype(np.uint16)
     image: Samples = np.repeat(colors, 16, axis=1)
@@ -151,7 +154,7 @@ def test_shared_data(folder: str, coding: str) -> None:
         pytest.skip(f"{SHARED_DATA} is absent")
     paths = sorted((SHARED_DATA / folder).rglob("*.png"))
     assert paths
-    for path in paths[::3]:
+    for path in paths[::9]:
         try:
             image = as_samples(imagecodecs.png_decode(path.read_bytes()))
         except (imagecodecs.PngError, ValueError):

@@ -12,7 +12,7 @@ import size_ledger
 @pytest.mark.slow
 def test_bytes_are_those_of_the_ledger() -> None:
     kept = size_ledger.read(size_ledger.LEDGER.read_text())
-    found = size_ledger.measure(step=2)
+    found = size_ledger.measure(step=4)
     assert kept.keys() == found.keys() | {"sum"}
     of_found = {name: {column: kept[name][column] for column in found[name]} for name in found}
     changes = size_ledger.changes(of_found, found)
