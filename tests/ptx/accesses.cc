@@ -138,9 +138,7 @@ void Machine::RunMemory(Warp* warp, const Instruction& in, uint32_t mask) {
 }
 
 void Machine::RunAtomic(Warp* warp, const Instruction& in, uint32_t mask) {
-  const Operation& operation = *in.operation;
-  const uint32_t bytes = operation.bytes;
-  const bool wide = bytes == 8;
+  const uint32_t bytes = in.operation->bytes;
   ForLanes(mask, [&](uint32_t lane) {
     const Access access(this, warp, in, lane, bytes);
     if (access.stamps.written != nullptr) {
@@ -148,10 +146,9 @@ void Machine::RunAtomic(Warp* warp, const Instruction& in, uint32_t mask) {
     }
     uint64_t old = 0;
     std::memcpy(&old, access.data, bytes);
-    const uint64_t a = warp->Value(in.s[0], wide, lane);
-    const uint64_t value = operation.choice == Choice::kAdd ? old + a : std::min(old, a);
+    const uint64_t value = std::min(old, uint64_t{warp->Value(in.s[0], true, lane)});
     std::memcpy(access.data, &value, bytes);
-    if (operation.d_bits != 0) warp->SetValue(in.d[0], wide, lane, old);
+    warp->SetValue(in.d[0], true, lane, old);
   });
 }
 

@@ -31,9 +31,6 @@ inline float OneNan(float value) {
 struct FloatAdd {
   float operator()(float a, float b) const { return OneNan(a + b); }
 };
-struct FloatSub {
-  float operator()(float a, float b) const { return OneNan(a - b); }
-};
 struct FloatMul {
   float operator()(float a, float b) const { return OneNan(a * b); }
 };

@@ -247,19 +247,11 @@ void Parser::ParseMemory(Instruction* in) {
 
 void Parser::ParseAtomic(Instruction* in) {
   const Operation& operation = *in->operation;
-  if (operation.d_bits != 0) {
-    if (TakeIf("_")) {
-      in->d[0] = NewSlot(operation.d_bits);
-    } else {
-      in->d[0] = TakeDestination(operation.d_bits);
-    }
-    Expect(",");
-  }
+  in->d[0] = TakeIf("_") ? NewSlot(operation.d_bits) : TakeDestination(operation.d_bits);
+  Expect(",");
   ParseAddress(in);
-  for (uint32_t i = 0; i < operation.sources; ++i) {
-    Expect(",");
-    in->s[i] = TakeSource(operation.s_bits[i]);
-  }
+  Expect(",");
+  in->s[0] = TakeSource(operation.s_bits[0]);
 }
 
 std::vector<Place> Parser::ParseArguments() {

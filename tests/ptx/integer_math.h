@@ -44,6 +44,11 @@ struct MulLow {
     return Wrap<T>(Bits(a) * Bits(b));
   }
 };
+struct MulHigh {
+  uint32_t operator()(uint32_t a, uint32_t b) const {
+    return static_cast<uint32_t>(uint64_t{a} * b >> 32);
+  }
+};
 struct MulWide {
   template <class T>
   Wide<T> operator()(T a, T b) const {
@@ -66,17 +71,13 @@ struct MadWide {
 struct Div {
   template <class T>
   T operator()(T a, T b) const {
-    if (b == 0) return static_cast<T>(~T{0});
-    if (std::is_signed_v<T> && b == static_cast<T>(-1)) return Wrap<T>(0 - Bits(a));
-    return static_cast<T>(a / b);
+    return b == 0 ? static_cast<T>(~T{0}) : static_cast<T>(a / b);
   }
 };
 struct Rem {
   template <class T>
   T operator()(T a, T b) const {
-    if (b == 0) return a;
-    if (std::is_signed_v<T> && b == static_cast<T>(-1)) return 0;
-    return static_cast<T>(a % b);
+    return b == 0 ? a : static_cast<T>(a % b);
   }
 };
 struct Neg {
@@ -167,24 +168,12 @@ struct CountLeadingZeros {
   uint32_t operator()(uint32_t a) const {
     return a == 0 ? 32 : static_cast<uint32_t>(__builtin_clz(a));
   }
-  uint32_t operator()(uint64_t a) const {
-    return a == 0 ? 64 : static_cast<uint32_t>(__builtin_clzll(a));
-  }
 };
 // Positions and lengths count by their lowest 8 bits.
-struct ExtractField {
-  template <class T>
-  T operator()(T a, uint32_t position, uint32_t length) const {
-    constexpr uint32_t kBits = 8 * sizeof(T);
-    const uint32_t begin = position & 255, count = length & 255;
-    if (count == 0) return 0;
-    const uint32_t sign_at = std::min(begin + count - 1, kBits - 1);
-    const bool sign = std::is_signed_v<T> && (Bits(a) >> sign_at & 1) != 0;
-    uint64_t d = begin < kBits ? Bits(a) >> begin : 0;
-    const uint32_t taken = begin < kBits ? std::min(count, kBits - begin) : 0;
-    const uint64_t kept = taken >= 64 ? ~uint64_t{0} : (uint64_t{1} << taken) - 1;
-    d &= kept;
-    return Wrap<T>(sign ? d | ~kept : d);
+struct ExtractField {  // of a number without a sign
+  uint32_t operator()(uint32_t a, uint32_t position, uint32_t length) const {
+    const uint32_t begin = position & 255, count = std::min(length & 255, 32u);
+    return begin < 32 ? static_cast<uint32_t>(a >> begin & ((uint64_t{1} << count) - 1)) : 0;
   }
 };
 struct InsertField {

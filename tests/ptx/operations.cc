@@ -107,12 +107,11 @@ void Builder::AddIntegers() {
       Whole<MulWide, Wide<T>, T, T>("mul.wide" + type);
       Whole<MadWide, Wide<T>, T, T, Wide<T>>("mad.wide" + type);
     }
-    Whole<Div, T, T, T>("div" + type);
-    Whole<Rem, T, T, T>("rem" + type);
+    if constexpr (std::is_unsigned_v<T>) Whole<Div, T, T, T>("div" + type);
+    if constexpr (std::is_unsigned_v<T>) Whole<Rem, T, T, T>("rem" + type);
     Whole<Min, T, T, T>("min" + type);
     Whole<Max, T, T, T>("max" + type);
     Whole<ShiftRight, T, T, uint32_t>("shr" + type);
-    if constexpr (sizeof(T) > 2) Whole<ExtractField, T, T, uint32_t, uint32_t>("bfe" + type);
     if constexpr (std::is_signed_v<T>) Whole<Neg, T, T>("neg" + type);
     if constexpr (std::is_signed_v<T>) Whole<Abs, T, T>("abs" + type);
   });
@@ -129,13 +128,14 @@ void Builder::AddBits() {
     Whole<ShiftLeft, T, T, uint32_t>("shl" + type);
     if constexpr (sizeof(T) > 2) {
       Whole<CountOnes, uint32_t, T>("popc" + type);
-      Whole<CountLeadingZeros, uint32_t, T>("clz" + type);
       Whole<InsertField, T, T, T, uint32_t, uint32_t>("bfi" + type);
     }
   });
   using U = uint32_t;
   Whole<Logic3, U, U, U, U, U>("lop3.b32");
-  Whole<Funnel<true, true>, U, U, U, U>("shf.l.clamp.b32");
+  Whole<MulHigh, U, U, U>("mul.hi.u32");
+  Whole<CountLeadingZeros, U, U>("clz.b32");
+  Whole<ExtractField, U, U, U, U>("bfe.u32");
   Whole<Funnel<true, false>, U, U, U, U>("shf.l.wrap.b32");
   Whole<Funnel<false, true>, U, U, U, U>("shf.r.clamp.b32");
   Whole<Funnel<false, false>, U, U, U, U>("shf.r.wrap.b32");
@@ -167,7 +167,6 @@ void Builder::AddFloats() {
   const auto arithmetic = [&](const std::string& rounding, auto mode) {
     constexpr int kMode = decltype(mode)::value;
     Plain<FloatAdd, kMode, float, float, float>("add" + rounding + ".f32");
-    Plain<FloatSub, kMode, float, float, float>("sub" + rounding + ".f32");
     Plain<FloatMul, kMode, float, float, float>("mul" + rounding + ".f32");
   };
   arithmetic("", std::integral_constant<int, FE_TONEAREST>());
@@ -186,11 +185,9 @@ void Builder::AddConversions() {
       using S = typename decltype(s_tag)::type;
       add(Whole<Convert<D>, D, S>("cvt" + d_type + s_type));
     });
-    add(Plain<FloatToInt<D>, FE_TONEAREST, D, float>("cvt.rni" + d_type + ".f32"));
     add(Plain<FloatToInt<D>, FE_TOWARDZERO, D, float>("cvt.rzi" + d_type + ".f32"));
     add(Whole<IntToFloat, float, D>("cvt.rn.f32" + d_type));
   });
-  Plain<FloatToWhole, FE_TONEAREST, float, float>("cvt.rni.f32.f32");
   Plain<FloatToWhole, FE_TOWARDZERO, float, float>("cvt.rzi.f32.f32");
   add(Whole<ToHalf, Half, float>("cvt.rn.f16.f32"));
   Whole<ToHalfPair, uint32_t, float, float>("cvt.rn.f16x2.f32");
@@ -231,15 +228,9 @@ void Builder::AddComparisons() {
   ForBits(equality);
   // Of floats: false where one is NaN; with u the opposite of such a comparison, true there.
   Compare<std::equal_to<>, float>("eq", ".f32");
-  Compare<std::less<>, float>("lt", ".f32");
   Compare<std::less_equal<>, float>("le", ".f32");
-  Compare<Derived<false, true, std::less<>>, float>("gt", ".f32");
   Compare<Derived<false, true, std::less_equal<>>, float>("ge", ".f32");
-  Compare<Derived<true, false, std::equal_to<>>, float>("neu", ".f32");
-  Compare<Derived<true, false, std::less<>>, float>("geu", ".f32");
-  Compare<Derived<true, false, std::less_equal<>>, float>("gtu", ".f32");
   Compare<Derived<true, true, std::less<>>, float>("leu", ".f32");
-  Compare<Derived<true, true, std::less_equal<>>, float>("ltu", ".f32");
   Compare<FloatIsNan, float>("nan", ".f32");
 }
 
@@ -312,24 +303,11 @@ void Builder::AddMemory() {
 }
 
 void Builder::AddAtomics() {
-  for (const char* returns : {"atom", "red"}) {
-    for (const auto& [space_name, space] :
-         {std::pair{".global", Space::kGlobal}, {".shared", Space::kShared}}) {
-      for (const auto& [name, choice] : {std::pair{".add", Choice::kAdd}, {".min", Choice::kMin}}) {
-        for (const uint8_t bytes : {uint8_t{4}, uint8_t{8}}) {
-          Operation& made =
-              Named(std::string(returns) + space_name + name + (bytes == 4 ? ".u32" : ".u64"),
-                    Kind::kAtomic);
-          made.choice = choice;
-          made.space = space;
-          made.bytes = bytes;
-          made.d_bits = returns[0] == 'a' ? 8 * bytes : 0;
-          made.sources = 1;
-          made.s_bits[0] = static_cast<uint8_t>(8 * bytes);
-        }
-      }
-    }
-  }
+  Operation& least = Named("atom.global.min.u64", Kind::kAtomic);
+  least.space = Space::kGlobal;
+  least.bytes = 8;
+  least.sources = 1;
+  least.d_bits = least.s_bits[0] = 64;
 }
 
 void Builder::AddControl() {

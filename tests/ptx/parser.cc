@@ -217,14 +217,12 @@ void Parser::ParseEntryDirectives() {
   while (!Next().Is("{") && !Next().Is(";")) {
     const std::string_view word = Take().text;
     operation_ = std::string(word);
-    if (word == ".maxntid" || word == ".reqntid") {
+    if (word == ".maxntid") {
       uint64_t threads = TakeNumber();
       while (TakeIf(",")) threads *= TakeNumber();
       function_->max_threads = static_cast<uint32_t>(threads);
     } else if (word == ".minnctapersm") {
       function_->min_blocks = static_cast<uint32_t>(std::min<uint64_t>(TakeNumber(), 64));
-    } else if (word == ".maxnreg") {
-      TakeNumber();
     } else if (word == ".pragma") {
       Take();
       Expect(";");

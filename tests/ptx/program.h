@@ -40,7 +40,7 @@ enum class Kind : uint8_t {
   kAddress,    // cvta
   kLoad,
   kStore,
-  kAtomic,  // atom and red
+  kAtomic,  // the least of two numbers
   kBranch,
   kCall,
   kReturn,
@@ -63,8 +63,6 @@ enum class Choice : uint8_t {  // of what the kinds above need told apart
   kXor,
   kNot,
   kMov,
-  kAdd,
-  kMin,
   kUp,
   kDown,
   kIndex,

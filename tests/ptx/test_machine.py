@@ -149,12 +149,13 @@ def test_races_in_global_memory() -> None:
     word = "sub.s64 %d1, %out, %o;\n"
     error = error_of(word + "st.global.u32 [%d1], %t;")
     assert "a write of bytes written in global memory" in error
-    assert error_of(word + "red.global.add.u32 [%d1], %t;") == ""
+    least = word + "atom.global.min.u64 %d2, [%d1], %o;"
+    assert error_of(least) == ""
     blocks = run(kernel(word + "st.global.u32 [%d1], 7;"), [WORDS, NOTHING], blocks=2).error
     assert "in global memory by a lane that nothing orders" in blocks
-    atomic = run(kernel(word + "red.global.add.u32 [%d1], 1;"), [WORDS, NOTHING], blocks=2)
-    assert (atomic.error, atomic.buffers[1][0]) == ("", 64)
-    mixed = word + "red.global.add.u32 [%d1], 1;\n ld.global.u32 %r1, [%d1];"
+    atomic = run(kernel(least), [WORDS, WORDS + 7], blocks=2)
+    assert (atomic.error, *atomic.buffers[1][:3]) == ("", 0, 0, 9)
+    mixed = least + "\n ld.global.u32 %r1, [%d1];"
     assert "a read of bytes written in global memory" in error_of(mixed)
 
 
