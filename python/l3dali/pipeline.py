@@ -173,9 +173,7 @@ def _checked_share(cpu_share: float | DataNode | None) -> float | DataNode:
         return 0.0
     if isinstance(cpu_share, DataNode):
         return cpu_share
-    if isinstance(cpu_share, bool) or not isinstance(cpu_share, (int, float, np.number)):
+    is_number = isinstance(cpu_share, (int, float, np.number)) and not isinstance(cpu_share, bool)
+    if not (is_number and 0 <= float(cpu_share) <= 1):
         raise ValueError(f"cpu_share must be a number, 0 to 1, not {cpu_share!r}")
-    share = float(cpu_share)
-    if not 0 <= share <= 1:
-        raise ValueError(f"cpu_share must be 0 to 1, not {share}")
-    return share
+    return float(cpu_share)

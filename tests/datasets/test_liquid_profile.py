@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from l3dali.datasets.liquid import measure
 from l3dali.datasets.liquid.fit import fit_linear
 from l3dali.datasets.liquid.host import measure_reading
 from l3dali.datasets.liquid.measure import measure_profile
-from l3dali.datasets.liquid.model import parts_of
 from l3dali.datasets.liquid.profile import (
     Fits,
     Host,
@@ -309,24 +307,6 @@ def test_jpeg_files_that_l3_refuses_are_a_group_of_their_own(folder: Path) -> No
     assert "jpeg" in measured.groups["jpeg 3"].sizes
     assert measured.groups["jpeg 3 refused"].sizes.keys() == {"source", *codec.CODINGS}
     assert "1 image: not supported by coding jpeg: it would not become smaller" in measured.notes
-
-
-@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:0"])
-def test_crops_need_the_tiles_that_the_library_names(subsampling: str) -> None:
-    """Two rows of tiles, at every position of a crop."""
-    noise = np.random.default_rng(1).normal(128, 20, (216, 256, 3)).clip(0, 255).astype(np.uint8)
-    jpeg = saved(noise, "JPEG", subsampling=subsampling)
-    file, _ = codec.encode_jpeg(jpeg, tile=(128, 128))
-    assert file is not None
-
-    def needed(top: int, rows: int) -> tuple[tuple[int, int], ...]:
-        return tuple(codec.open_batch([file], [(top, 0, rows, 256)], None).ranges(0)[0])
-
-    rows_of = {needed(0, 1): 128, needed(215, 1): 88, needed(0, 216): 216}
-    expected = np.mean([rows_of[needed(top, 90)] for top in range(127)]) / 216
-    tiles = {"crop": [216, 256], "jpeg": measure._tile_of(file)}
-    parts = parts_of([replace(sample(), tiles=tiles)], (90, 256))
-    assert parts["jpeg"] == pytest.approx(expected)
 
 
 # The sample.

@@ -40,18 +40,6 @@ def usable_cores() -> float:
         return cores
 
 
-def busy_seconds() -> float:
-    """Busy seconds of the cores of this process so far, for all processes."""
-    names = {f"cpu{core}" for core in os.sched_getaffinity(0)}
-    ticks = 0
-    for line in Path("/proc/stat").read_text().splitlines():
-        name, *counts = line.split()
-        if name in names:
-            user, nice, system, _, _, irq, softirq, steal = map(int, counts[:8])
-            ticks += user + nice + system + irq + softirq + steal
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
 @dataclass(frozen=True)
 class Reading:
     """The cost of reading files."""
@@ -108,7 +96,11 @@ def measure_reading(
             f"the rate of the storage was measured on {sum(sizes) / 1e6:.1f} MB only, and is not "
             "reliable: set it by --disk"
         )
-    return Reading(sum(sizes) / wall, _cost_of_reading(sizes, costs), notes)
+    cost = fit_linear(sizes, [0.0] * len(sizes), costs)
+    if max(sizes) <= _SPREAD * min(sizes):  # other formats have other sizes
+        base = max(0.0, sum(costs) - _BYTE_SECONDS * sum(sizes)) / len(sizes)
+        cost = Linear(base=base, per_byte=_BYTE_SECONDS)
+    return Reading(sum(sizes) / wall, cost, notes)
 
 
 def _read(folder: Folder, file: Stored, end: float) -> tuple[float, float]:
@@ -123,16 +115,6 @@ def _read(folder: Folder, file: Stored, end: float) -> tuple[float, float]:
             if size >= _READ_BYTES // _FILES_AT_ONCE or time.monotonic() > end:
                 break
     return size, time.thread_time() - begin
-
-
-def _cost_of_reading(sizes: Sequence[float], costs: Sequence[float]) -> Linear:
-    fit = fit_linear(sizes, [0.0] * len(sizes), costs)
-    if max(sizes) > _SPREAD * min(sizes):
-        return fit
-    # The cost of a byte is unknown, and other formats have other sizes.
-    count = len(sizes)
-    base = max(0.0, (sum(costs) - _BYTE_SECONDS * sum(sizes)) / count)
-    return Linear(base=base, per_byte=_BYTE_SECONDS)
 
 
 def _drop_from_cache(

@@ -211,24 +211,6 @@ def _weighted(
     return done
 
 
-def _tile_of(file: bytes) -> list[int]:
-    """Height and width of a file's tiles, and of what a window needs at each side of it.
-
-    That is a pixel where the chroma of jpeg tiles is subsampled.
-    """
-
-    def needed(top: int, left: int) -> int:
-        ranges = codec.open_batch([file], [(top, left, 1, 1)], None).ranges(0)[0]
-        return sum(end - begin for begin, end in ranges)
-
-    info = codec.info(file)
-    height, width = info.tile_height, info.tile_width
-    inner = needed(0, 0)
-    rows = int(height < info.height and needed(height - 1, 0) > inner)
-    columns = int(width < info.width and needed(0, width - 1) > inner)
-    return [height, width, rows, columns]
-
-
 class _Meter:
     """Encodes images to each candidate and measures the decoders."""
 
@@ -310,6 +292,8 @@ class _Meter:
             cpu_seconds[cost_key(name, MIXED)] = times.mixed_cpu_seconds + reading
             cpu_seconds[cost_key(name, CACHE)] = times.cached_cpu_seconds
             gpu_seconds[cost_key(name, MIXED)] = times.gpu_seconds
+        infos = {name: codec.info(file) for name, file in encoded.items()}
+        tiles = {name: [info.tile_height, info.tile_width] for name, info in infos.items()}
         sample = Sample(
             name=image.name,
             group=group,
@@ -320,8 +304,7 @@ class _Meter:
             sizes={name: len(file) for name, file in files.items()},
             cpu_seconds=cpu_seconds,
             gpu_seconds=gpu_seconds,
-            tiles={CROP: list(pixels.shape[:2])}
-            | {name: _tile_of(file) for name, file in encoded.items()},
+            tiles={CROP: list(pixels.shape[:2]), **tiles},
         )
         size = sum(sample.sizes.values())
         if self._kept_bytes + size <= _RUN_BYTES:

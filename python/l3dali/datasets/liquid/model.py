@@ -107,10 +107,10 @@ def parts_of(samples: Sequence[Sample], crop: Sequence[int]) -> dict[str, float]
         UsageError: the profile has no sizes of tiles.
     """
 
-    def touched(size: int, length: int, tile: int, halo: int) -> float:
+    def touched(size: int, length: int, tile: int) -> float:
         starts = np.arange(max(1, size - length + 1))
-        begins = np.maximum(starts - halo, 0) // tile * tile
-        ends = -(-np.minimum(starts + length + halo, size) // tile) * tile
+        begins = starts // tile * tile
+        ends = -(-np.minimum(starts + length, size) // tile) * tile
         return float((np.minimum(ends, size) - begins).mean() / size)
 
     sums: dict[str, float] = defaultdict(float)
@@ -118,7 +118,7 @@ def parts_of(samples: Sequence[Sample], crop: Sequence[int]) -> dict[str, float]
         if CROP not in each.tiles:
             raise UsageError("--crop: the profile has no tile sizes; run l3 profile again")
         for name, tile in (each.tiles | {CROP: [1, 1]}).items():
-            axes = map(touched, each.tiles[CROP], crop, tile, tile[2:] or [0, 0])
+            axes = map(touched, each.tiles[CROP], crop, tile)
             sums[name] += each.weight * each.pixels * math.prod(axes)
     pixels = sum(each.weight * each.pixels for each in samples)
     return {name: part / pixels for name, part in sums.items()}

@@ -74,11 +74,6 @@ class Predicted:
     # by amount, of jpeg over JPEG files, on CPUs
     jpeg: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def best_single(self) -> str:
-        """The best format if all images have the same."""
-        return max(self.single_rates, key=lambda name: self.single_rates[name])
-
     def format_shares(self) -> dict[str, float]:
         """By format, the share of the images."""
         shares: dict[str, float] = defaultdict(float)

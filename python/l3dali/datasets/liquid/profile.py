@@ -78,8 +78,7 @@ class Sample:
     sizes: dict[str, int]  # by format, bytes
     cpu_seconds: dict[str, float]  # by `format@place`
     gpu_seconds: dict[str, float] = field(default_factory=dict)  # by `format@place`
-    # height and width of the image under "crop"; by format of L3, of its tiles, and then rows and
-    # columns at each side of a window that are decoded with it
+    # height and width, under "crop" of the image, by format of L3 of its tiles
     tiles: dict[str, list[int]] = field(default_factory=dict)
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from l3dali import codec
-from l3dali.datasets.liquid.host import busy_seconds
 from l3dali.datasets.liquid.profile import SOURCE
 from l3dali.errors import UsageError
 
@@ -133,7 +132,7 @@ def measure_core_seconds(
 ) -> float | None:
     """Core seconds an image of a whole DALI pipeline, of files in memory.
 
-    Cores that wait count; other processes' time on them does not. None if the pipeline fails.
+    Cores that wait count, too. None if the pipeline fails.
 
     Args:
         stored_as: the format of the files.
@@ -155,11 +154,10 @@ def measure_core_seconds(
         for _ in range(_PREFETCHED):
             pipe.run()
         count = 0
-        begin, own, busy = time.perf_counter(), time.process_time(), busy_seconds()
+        begin = time.perf_counter()
         while (took := time.perf_counter() - begin) < seconds or not count:
             pipe.run()
             count += batch
     except RuntimeError:
         return None
-    own, busy = time.process_time() - own, busy_seconds() - busy
-    return max(took * cores - max(0.0, busy - own), own) / count
+    return took * cores / count

@@ -105,7 +105,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
 def _gains(plan: Plan) -> Iterator[str]:
     """The gains of switching and mixing."""
     predicted = plan.predicted
-    single = predicted.best_single
+    single = max(predicted.single_rates, key=lambda name: predicted.single_rates[name])
     rate = predicted.single_rates[single]
     source = predicted.single_rates.get(SOURCE)
     if source is None:
