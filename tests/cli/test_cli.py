@@ -23,6 +23,9 @@ from l3dali.images.formats import write_picture
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
 
+# Commands that are run as programs convert in children, which take longer to start.
+pytestmark = pytest.mark.usefixtures("in_process")
+
 # Encode and decode.
 
 

@@ -19,6 +19,8 @@ from PIL import PngImagePlugin
 import l3dali
 from l3dali.cli import main
 
+pytestmark = pytest.mark.usefixtures("in_process")  # as in test_cli.py
+
 
 def run(*arguments: Any, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """Runs the command with pipes for its three streams."""

@@ -15,6 +15,8 @@ from l3dali.images.formats import write_picture
 from l3dali.images.picture import Picture
 from l3dali.images.reading import read_picture
 
+pytestmark = pytest.mark.usefixtures("in_process")  # as in test_cli.py
+
 NOISE = np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)
 
 
