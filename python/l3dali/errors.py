@@ -92,7 +92,7 @@ class ImageError(ValueError):
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def as_image_errors() -> Iterator[None]:
     """Makes ImageErrors of what libraries raise for damaged images, which may be anything."""
     try:
         yield

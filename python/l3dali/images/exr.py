@@ -63,9 +63,8 @@ def _write(picture: Picture) -> bytes:
     count = pixels.shape[2]
     names = (picture.metadata or {}).get("band_names")
     if not (isinstance(names, list) and len(names) == count and len(set(names)) == count):
-        names = ["Y"] if count == 1 else list("RGBA")[:count] if count in (3, 4) else None
-    if names is None:
-        names = [f"B{number:04}" for number in range(count)]
+        usual = {1: ["Y"], 3: list("RGB"), 4: list("RGBA")}
+        names = usual.get(count) or [f"B{number:04}" for number in range(count)]
     planes = {name: np.ascontiguousarray(pixels[:, :, i]) for i, name in enumerate(names)}
     header = {"compression": openexr.ZIP_COMPRESSION, "type": openexr.scanlineimage}
     file = io.BytesIO()

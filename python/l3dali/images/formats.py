@@ -6,7 +6,7 @@ import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from l3dali.errors import ImageError, explained
+from l3dali.errors import ImageError, as_image_errors
 from l3dali.images import (
     bmp,
     dicom,
@@ -46,7 +46,7 @@ def read_header(data: bytes, *, volumes: bool = False) -> Header:
             several pages, or more than 4 channels (of TIFF 4096).
     """
     format, _ = format_of(data)
-    with explained():
+    with as_image_errors():
         format = (volumes and stack_format(format, data)) or format
         if format not in FORMATS:
             raise ImageError(_why_unknown(format, data))

@@ -15,7 +15,7 @@ from l3dali.arguments import (
     unsupported_samples,
 )
 from l3dali.codec import DEFAULT_MAX_PIXELS
-from l3dali.errors import ImageError, explained
+from l3dali.errors import ImageError, as_image_errors
 from l3dali.images.formats import FORMATS, read_header
 from l3dali.images.geometry import looks_like_labels, shrink, upright, upright_xmp
 from l3dali.images.picture import Palette, ReadOptions
@@ -69,7 +69,7 @@ def read_picture(
     header = header or read_header(data, volumes=volumes)
     header.check_pixels(max_pixels)
     options = ReadOptions("index" if labels else palette, layout, dicom_tags, keep_text)
-    with explained():
+    with as_image_errors():
         picture = FORMATS[header.format].read(data, options)
         _check_metadata(picture)
         if orient:
