@@ -82,15 +82,15 @@ def decode(engine: str, data: bytes, *, threads: int = 1, row_padding_bytes: int
     row_bytes = info.image_bytes // info.height
     stride = row_bytes + row_padding_bytes
     output = np.full(stride * (info.height - 1) + row_bytes, GAP, np.uint8)
-    status, tile, output = _decode(
-        _Call.DECODE, [ENGINES.index(engine), stride, threads], data, output
-    )
-    padded = np.append(output, np.full(row_padding_bytes, GAP, np.uint8))
+    numbers = [ENGINES.index(engine), stride, threads]
+    answer = _call(_Call.DECODE, numbers, [data, output.tobytes()])
+    status = _status(answer.result)
+    padded = np.append(np.frombuffer(answer.blob, np.uint8), np.full(row_padding_bytes, GAP, "u1"))
     rows = padded.reshape(info.height, stride)
     if not (rows[:, row_bytes:] == GAP).all():
         raise AssertionError(f"{engine} wrote between the rows of its output")
     if status != "kOk":
-        return Outcome(status, tile)
+        return Outcome(status, answer.tile)
     return Outcome(status, None, _samples(info, rows[:, :row_bytes]))
 
 
@@ -329,14 +329,6 @@ def _call(call: _Call, numbers: Sequence[int], blobs: Sequence[bytes] = ()) -> _
 def _read_info(data: bytes) -> tuple[str, Info]:
     answer = _call(_Call.READ_INFO, [], [data])
     return _status(answer.result), Info.from_buffer_copy(answer.blob)
-
-
-def _decode(
-    call: _Call, numbers: list[int], data: bytes, output: Samples, *more: bytes
-) -> tuple[str, int, Samples]:
-    """The Status, the tile to blame and the output of a call that decodes."""
-    answer = _call(call, numbers, [data, output.tobytes(), *more])
-    return _status(answer.result), answer.tile, np.frombuffer(answer.blob, np.uint8).copy()
 
 
 def _samples(info: Info, rows: Samples) -> Samples:

@@ -17,6 +17,7 @@ from l3dali import parts
 from l3dali.errors import L3Error, Status, UsageError
 
 fsspec = pytest.importorskip("fsspec")
+MemoryFileSystem = pytest.importorskip("fsspec.implementations.memory").MemoryFileSystem
 
 Image = NDArray[Any]
 FIRST_BYTES = 2**15  # of a window's first request
@@ -33,8 +34,6 @@ def scene(height: int, width: int, channels: int, seed: int = 0) -> Image:
 @pytest.fixture
 def fetched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """The bytes of each answer of a storage."""
-    from fsspec.implementations.memory import MemoryFileSystem
-
     counts: list[int] = []
     real = MemoryFileSystem.cat_file
 
@@ -144,30 +143,26 @@ def test_damage_is_reported(fetched: list[int], damage: Any, status: Status) -> 
     assert error.value.status is status
 
 
-def test_a_part_of_a_file_that_ends_early(fetched: list[int]) -> None:
-    """It is an error where the window touches what is missing."""
+@pytest.mark.parametrize(
+    ("damage", "error", "message"),
+    [
+        (lambda data: data[: len(data) // 2], OSError, "the file ends there"),
+        (lambda data: data[:-40] + b"\x55" + data[-39:], L3Error, "a checksum differs"),
+    ],
+)
+def test_damaged_tiles(
+    fetched: list[int], damage: Any, error: type[Exception], message: str
+) -> None:
+    """Damage is found where the window touches it, and not looked at elsewhere."""
     image = scene(512, 700, 3)
     url, data = store(image)
-    fsspec.filesystem("memory").pipe_file("/afar/a.l3", data[: len(data) // 2])
+    fsspec.filesystem("memory").pipe_file("/afar/a.l3", damage(data))
     assert np.array_equal(l3dali.imread(url, window=(0, 0, 50, 50)), image[:50, :50])
-    with pytest.raises(OSError, match="the file ends there"):
+    with pytest.raises(error, match=message):
         l3dali.imread(url, window=(500, 690, 10, 10))
-
-
-def test_a_damaged_tile(fetched: list[int]) -> None:
-    """It is found where the window touches it, and not looked at elsewhere."""
-    image = scene(512, 700, 3)
-    url, data = store(image)
-    fsspec.filesystem("memory").pipe_file("/afar/a.l3", data[:-40] + b"\x55" + data[-39:])
-    assert np.array_equal(l3dali.imread(url, window=(0, 0, 50, 50)), image[:50, :50])
-    with pytest.raises(L3Error) as error:
-        l3dali.imread(url, window=(500, 690, 10, 10))
-    assert error.value.status is Status.CHECKSUM_MISMATCH
 
 
 def test_answers_that_are_short(fetched: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    from fsspec.implementations.memory import MemoryFileSystem
-
     real = MemoryFileSystem.cat_file
 
     def short(self: Any, path: str, start: Any = None, end: Any = None, **rest: Any) -> bytes:
@@ -181,8 +176,6 @@ def test_answers_that_are_short(fetched: list[int], monkeypatch: pytest.MonkeyPa
 
 
 def test_a_server_without_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fsspec.implementations.memory import MemoryFileSystem
-
     image = scene(512, 700, 3)
     url, data = store(image)
     monkeypatch.setattr(MemoryFileSystem, "cat_file", lambda *_, **__: data)
@@ -216,8 +209,6 @@ class LibraryError(Exception):
 def test_errors_of_libraries_are_oserrors(
     monkeypatch: pytest.MonkeyPatch, method: str, error: Exception
 ) -> None:
-    from fsspec.implementations.memory import MemoryFileSystem
-
     image = np.random.default_rng(0).integers(0, 256, (512, 512), np.uint8)
     url, _ = store(image)
 

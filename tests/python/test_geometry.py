@@ -115,14 +115,10 @@ def test_labels_are_taken_from_the_nearest_pixel(shape: tuple[int, ...], dtype: 
     assert np.array_equal(small, numbers[1::2, 1::2])
 
 
-def _palette_png() -> bytes:
+def test_palette_numbers_are_not_blended() -> None:
     file = io.BytesIO()
     PIL.Image.fromarray(waves(3)).quantize(7).save(file, "PNG")
-    return file.getvalue()
-
-
-def test_palette_numbers_are_not_blended() -> None:
-    data = _palette_png()
+    data = file.getvalue()
     numbers = read_picture(data, palette="index", max_side=64)
     assert numbers.pixels.shape == (44, 64)
     assert set(np.unique(numbers.pixels)) <= set(range(7))
