@@ -25,6 +25,7 @@ _FILES_AT_ONCE = 4
 _CHUNK_BYTES = 2**20
 _READ_BYTES = 2**29
 _FEWEST_BYTES = 2**24  # for a reliable rate
+_ASKED_FILES = 32
 _MOST_FILES = 5000
 _SPREAD = 4  # of file sizes, from which the cost of a byte can be fitted
 _BYTE_SECONDS = 4e-10  # else; of ext4 on a virtual disk, AMD EPYC, 2026
@@ -38,6 +39,18 @@ def usable_cores() -> float:
         return min(cores, int(quota) / int(period))
     except (OSError, ValueError):  # no quota: "max"
         return cores
+
+
+def busy_seconds() -> float:
+    """Busy seconds of the cores of this process so far, for all processes."""
+    names = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+    ticks = 0
+    for line in Path("/proc/stat").read_text().splitlines():
+        name, *counts = line.split()
+        if name in names:
+            user, nice, system, _, _, irq, softirq, steal = map(int, counts[:8])
+            ticks += user + nice + system + irq + softirq + steal
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -69,8 +82,9 @@ def measure_reading(
         if files[i][1].size:
             chosen.append(files[i])
             size += min(files[i][1].size, _READ_BYTES // _FILES_AT_ONCE)
+    warm: float | None = 0.0
     if cold:
-        chosen = _drop_from_cache(chosen, time.monotonic() + seconds / 2)
+        chosen, warm = _drop_from_cache(chosen, time.monotonic() + seconds / 2)
     end = time.monotonic() + seconds / 2
     read: list[tuple[float, float]] = []
     errors: list[OSError] = []
@@ -91,6 +105,13 @@ def measure_reading(
         raise errors[0] if errors else OSError("no file of the data set can be read")
     sizes, costs = zip(*read, strict=True)
     notes = []
+    if warm is None:
+        notes.append("unknown whether files were in memory when they were read")
+    elif warm:
+        notes.append(
+            f"{warm:.0%} of the files stayed in memory though the system was asked to drop them: "
+            "the storage is slower than measured; --disk gives its rate"
+        )
     if sum(sizes) < _FEWEST_BYTES:
         notes.append(
             f"the rate of the storage was measured on {sum(sizes) / 1e6:.1f} MB only, and is not "
@@ -119,9 +140,14 @@ def _read(folder: Folder, file: Stored, end: float) -> tuple[float, float]:
 
 def _drop_from_cache(
     files: Sequence[tuple[Folder, Stored]], end: float
-) -> list[tuple[Folder, Stored]]:
-    """Drops local files from the page cache until `end`, at least one; the files until there."""
+) -> tuple[list[tuple[Folder, Stored]], float | None]:
+    """Drops local files from the page cache until `end`, at least one.
+
+    Returns:
+        The dropped and the remote files; the share that stayed in the cache, None if unknown.
+    """
     done: list[tuple[Folder, Stored]] = []
+    known: list[bool] = []
     for folder, stored in files:
         if done and time.monotonic() > end:
             break
@@ -130,4 +156,15 @@ def _drop_from_cache(
             with contextlib.suppress(OSError), (folder.root / stored.name).open("rb") as file:
                 os.fsync(file.fileno())  # Only data on the disk can be dropped.
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    return done
+                if len(known) < _ASKED_FILES:
+                    known.append(_is_cached(file.fileno(), stored.size // 2))
+    return done, sum(known) / len(known) if known else None
+
+
+def _is_cached(descriptor: int, offset: int) -> bool:
+    """Whether a byte of a file is in the page cache; OSError if the file system cannot tell."""
+    try:
+        os.preadv(descriptor, [bytearray(1)], offset, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    return True

@@ -340,7 +340,10 @@ class _Meter:
         for key in keys:
             name = key.partition("@")[0]
             files = [each[name] for _, each, _ in kept]
-            taken = measure_core_seconds(name, files, kept[0][2], threads, length, batch)
+            try:
+                taken = measure_core_seconds(name, files, kept[0][2], threads, length, batch)
+            except OSError:  # as where TMPDIR is full
+                return None
             if taken is not None:
                 alone = statistics.mean(
                     sample.cpu_seconds[key] - self._read_seconds(sample.sizes[name], 0)

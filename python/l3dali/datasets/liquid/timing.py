@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import math
 import statistics
+import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from l3dali import codec
+from l3dali.datasets.liquid.host import busy_seconds
 from l3dali.datasets.liquid.profile import SOURCE
 from l3dali.errors import UsageError
 
@@ -46,14 +49,7 @@ class Decoders:
         kind = _kind(stored_as, pixels)
         pipe = self._pipelines.get(kind)
         if pipe is None:
-            pipe = self._pipelines[kind] = _pipeline(
-                kind,
-                _MOST_COPIES,
-                1,
-                prefetch_queue_depth=1,
-                exec_async=False,
-                exec_pipelined=False,
-            )
+            pipe = self._pipelines[kind] = _fed_pipeline(kind)
         encoded = np.frombuffer(data, np.uint8)
 
         def run(copies: int) -> float:
@@ -103,21 +99,15 @@ def _decoded(encoded: Any, kind: tuple[str, int, str]) -> Any:
     )
 
 
-def _pipeline(
-    kind: tuple[str, int, str],
-    batch: int,
-    threads: int,
-    source: Callable[[], Sequence[Any]] | None = None,
-    **options: Any,
-) -> Any:
-    """A pipeline that decodes the batches of `source`, or of `feed_input`."""
+def _fed_pipeline(kind: tuple[str, int, str]) -> Any:
     import nvidia.dali as dali
     from nvidia.dali import fn
 
-    pipe = dali.Pipeline(batch, threads, None, **options)
+    pipe = dali.Pipeline(
+        _MOST_COPIES, 1, None, prefetch_queue_depth=1, exec_async=False, exec_pipelined=False
+    )
     with pipe:
-        encoded = fn.external_source(source, name="encoded", no_copy=source is not None)
-        pipe.set_outputs(_decoded(encoded, kind))
+        pipe.set_outputs(_decoded(fn.external_source(name="encoded", no_copy=False), kind))
     pipe.build()
     return pipe
 
@@ -130,9 +120,9 @@ def measure_core_seconds(
     seconds: float,
     batch: int,
 ) -> float | None:
-    """Core seconds an image of a whole DALI pipeline, of files in memory.
+    """Core seconds an image of a whole DALI pipeline, without reading the files from memory.
 
-    Cores that wait count, too. None if the pipeline fails.
+    Cores that wait count; other processes' time on them does not. None if the pipeline fails.
 
     Args:
         stored_as: the format of the files.
@@ -142,22 +132,41 @@ def measure_core_seconds(
         seconds: how long to run.
         batch: images that it decodes at a time.
     """
-    encoded = itertools.cycle([np.frombuffer(file, np.uint8) for file in files])
-    pipe = _pipeline(
-        _kind(stored_as, head),
-        batch,
-        cores,
-        lambda: list(itertools.islice(encoded, batch)),
-        prefetch_queue_depth=2,
-    )
-    try:
-        for _ in range(_PREFETCHED):
-            pipe.run()
-        count = 0
-        begin = time.perf_counter()
-        while (took := time.perf_counter() - begin) < seconds or not count:
-            pipe.run()
-            count += batch
-    except RuntimeError:
-        return None
-    return took * cores / count
+    import nvidia.dali as dali
+    from nvidia.dali import fn
+
+    files = list(files) * math.ceil(batch / len(files))
+    with tempfile.TemporaryDirectory(prefix="l3-profile-") as folder:
+        paths = [Path(folder, f"{i:04}") for i in range(len(files))]
+        for path, data in zip(paths, files, strict=True):
+            path.write_bytes(data)
+        buffer = bytearray(max(map(len, files)))
+        for _ in range(2):  # the first warms up
+            begin = time.thread_time()
+            for path in paths:
+                with path.open("rb", buffering=0) as file:
+                    file.readinto(buffer)
+            read = (time.thread_time() - begin) / len(files)
+        pipe = dali.Pipeline(batch, cores, None, prefetch_queue_depth=2)
+        with pipe:
+            # Some releases lack the readers of L3.
+            reader = getattr(fn.l3, "readers", fn.readers).file
+            lazy = {"lazy": True} if reader is not fn.readers.file else {}
+            encoded, _ = reader(files=[str(path) for path in paths], **lazy)
+            pipe.set_outputs(_decoded(encoded, _kind(stored_as, head)))
+        try:
+            for _ in range(_PREFETCHED):
+                pipe.run()
+            count = 0
+            begin, own, busy = time.perf_counter(), time.process_time(), busy_seconds()
+            while (took := time.perf_counter() - begin) < seconds or not count:
+                pipe.run()
+                count += batch
+            own, now = time.process_time() - own, busy_seconds()
+        except RuntimeError:
+            return None
+        finally:
+            with contextlib.suppress(RuntimeError):
+                del pipe
+    others = max(0.0, now - busy - own)
+    return max(0.0, max(took * cores - others, own) / count - read)
