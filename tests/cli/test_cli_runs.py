@@ -107,6 +107,7 @@ def test_json_summary(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "raw_bytes": 40 * 50 * 4,
         "written_bytes": sum(path.stat().st_size for path in written),
         "palettes_expanded": 0,
+        "remarks": [],
         "failures": [{"path": f"{tree}/bad.png", "reason": "not an image of a known format"}],
     }
     assert {name: summary[name] for name in expected} == expected

@@ -139,7 +139,7 @@ def test_a_shard_and_back(tmp_path: Path, format: str) -> None:
     assert [row[0] for row in read_tar(tmp_path / "b" / "a.tar")] == [name for name, _ in members]
     row = rows_of(tmp_path / "d")["a.tar"]
     assert row.pixels_hash == rows_of(tmp_path / "b")["a.tar"].pixels_hash
-    assert row.images == 5
+    assert row.total.images == 5
     assert row.result_bytes == (tmp_path / "d" / "a.tar").stat().st_size
 
 
@@ -763,7 +763,7 @@ def test_jpeg_would_grow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "--coding jpeg makes JPEG files smaller, and --grow" in error
     assert files_below(tmp_path / "d") == set()
     assert convert(source, tmp_path / "d", "--coding", "rans", "--grow") == 0
-    assert rows_of(tmp_path / "d")["a.tar"].images == 40
+    assert rows_of(tmp_path / "d")["a.tar"].total.images == 40
 
 
 def test_growth_is_estimated_for_new_sets_only(tmp_path: Path) -> None:
@@ -772,7 +772,7 @@ def test_growth_is_estimated_for_new_sets_only(tmp_path: Path) -> None:
     assert convert(source, tmp_path / "d", "--coding", "rans") == 0
     write_tar(source / "b.tar", [(f"{i}.jpg", noisy_jpeg()) for i in range(4)])
     assert convert(source, tmp_path / "d", "--coding", "rans") == 0
-    assert rows_of(tmp_path / "d")["b.tar"].images == 4
+    assert rows_of(tmp_path / "d")["b.tar"].total.images == 4
 
 
 # Bad input.

@@ -265,7 +265,7 @@ def test_alone_is_the_same_for_every_format() -> None:
     for suffix, format in (("tif", "TIFF"), ("bmp", "BMP"), ("ppm", "PPM")):
         files[f"a.{suffix}"] = saved(pixels, format)
     for name, data in files.items():
-        pool._idle.clear()
+        workers._idle.clear()
         blob = Blob(name, bytes(data), name)
         outcome = pool.convert_alone(blob, Options(), 1, lambda: None)
         assert outcome is not None

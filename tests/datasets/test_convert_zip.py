@@ -81,7 +81,7 @@ def test_an_archive_and_back(tmp_path: Path, method: int) -> None:
     assert list(map(as_seen, there)) == list(map(as_seen, back)) == list(map(as_seen, before))
     rows = [rows_of(tmp_path / folder)["a.zip"] for folder in "db"]
     assert rows[0].pixels_hash == rows[1].pixels_hash
-    assert (rows[0].kind, rows[0].images) == ("zip", 5)
+    assert (rows[0].kind, rows[0].total.images) == ("zip", 5)
     assert main(["verify", str(tmp_path / "d")]) == 0
     inode = (tmp_path / "d" / "a.zip").stat().st_ino
     assert convert(tmp_path / "s", tmp_path / "d") == 0

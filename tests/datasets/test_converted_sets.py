@@ -53,6 +53,8 @@ def test_verify_a_result(converted: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "1 of them copies" in told
     for source in (converted.parent / "s", f"file://{converted.parent / 's'}"):
         assert run("verify", converted, "--source", source) == 0
+        told = capsys.readouterr().err
+        assert "2 images compared with the sources; 1 shard made of these sources" in told
 
 
 def test_images_that_could_not_be_converted(

@@ -58,7 +58,7 @@ def test_a_table_and_back(tmp_path: Path, kind: str) -> None:
     assert [entry["path"] for entry in images[1:]] == [f"{i}.l3" for i in range(1, COUNT)]
     there, back = (rows_of(tmp_path / folder)["a.arrow"] for folder in "db")
     assert there.pixels_hash == back.pixels_hash
-    assert (there.kind, there.images) == ("arrow", 9 + 10 + 9 + (45 - 3))
+    assert (there.kind, there.total.images) == ("arrow", 9 + 10 + 9 + (45 - 3))
     assert main(["verify", str(tmp_path / "d")]) == 0
 
 

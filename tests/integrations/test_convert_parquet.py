@@ -165,7 +165,7 @@ def test_a_table_and_back(tmp_path: Path) -> None:
         assert {file.row_group(group).column(0).compression for file in files} == {"GZIP"}
     found, back = (rows_of(tmp_path / folder)["a.parquet"] for folder in "db")
     assert found.pixels_hash == back.pixels_hash
-    assert found.images == 9 + 10 + 9 + (45 - 3)
+    assert found.total.images == 9 + 10 + 9 + (45 - 3)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_images_inside_of_structs_and_lists(
     found = pq.read_table(result) if kind == "parquet" else pa.ipc.open_stream(result).read_all()
     assert found.schema.equals(table.schema)
     assert as_seen(found.to_pylist()) == as_seen(table.to_pylist())
-    assert rows_of(tmp_path / "d")[source.name].images == str(values).count("PNG")
+    assert rows_of(tmp_path / "d")[source.name].total.images == str(values).count("PNG")
     assert "PNG" not in str(found.to_pylist())
 
 
@@ -395,7 +395,7 @@ def test_bytes_in_other_layouts(tmp_path: Path, type: pa.DataType) -> None:
     assert after.schema.equals(before.schema)
     assert as_seen(after.to_pylist()) == as_seen(before.to_pylist())
     (row,) = rows_of(tmp_path / "d").values()
-    assert row.images == 3
+    assert row.total.images == 3
     if pa.types.is_struct(type):
         assert after.to_pylist()[0]["image"]["path"] == "a.l3"
 

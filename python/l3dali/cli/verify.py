@@ -91,8 +91,10 @@ def _verify(options: argparse.Namespace) -> int:
         rate = f"{seconds:.1f} s, {speed(total.raw_bytes, seconds)} MB of pixels a second"
         lines += [*total.lines(), rate]
     if sources is not None:
-        text = counted(sources.compared, "image")
-        lines += [f"{text} compared with the sources", *sources.remarks]
+        text = f"{counted(sources.compared, 'image')} compared with the sources"
+        if sources.shards:
+            text += f"; {counted(sources.shards, 'shard')} made of these sources, by their SHA-256"
+        lines += [text, *sources.remarks]
     failures = sorted(places.failures + failures, key=lambda failure: Path(failure.path))
     fields = {"files": len(inputs), "seconds": round(seconds, 3), "totals": vars(total)}
     return conclude(options, failures, lines, fields | places.fields())
@@ -124,7 +126,8 @@ class _Sources:
             max_pixels=options.max_pixels,
             refuse_labels=False,
         )
-        self.compared = 0
+        self.compared = 0  # images
+        self.shards = 0  # whose sources are those of the manifest
         others = Counter(PurePosixPath(name).suffix.lower() for name in files)
         self.remarks = [] if places.is_converted else unread_images(others, f"of {url}")
         kinds = kinds_of_sources(self._folder, files)
@@ -181,6 +184,7 @@ class _Sources:
                 raise ValueError(
                     f"{self._folder.place(name)} has changed since the conversion (SHA-256)"
                 )
+            self.shards += place.kind != FILES
         except (OSError, ValueError) as error:
             return [Failure(str(place), reason_of(error))]
         return []

@@ -35,7 +35,6 @@ _FILE_START = b"ARROW1"  # at both ends of a file; streams have none
 _MARK = b"\xff" * 4 + bytes(4)  # the end of a stream
 _MOST_PADDING = 128  # zero bytes behind it
 _PART_BYTES = 2**20  # of images, converted at a time
-_ROWS_A_BYTE, _FREE_ROWS = 100, 2**20
 # Called with name, column, value and row of each binary value; returns the new value and name, or
 # None to keep both.
 _Change = Callable[[str, str, Any, int], "tuple[bytes, str] | None"]
@@ -59,13 +58,9 @@ class Rows(Entry):
         return self.batch_bytes + super().bytes
 
 
-class TableError(ValueError):
-    """A Parquet or Arrow file that is damaged, or cannot be converted."""
-
-
 @contextlib.contextmanager
 def reporting_damage(what: str) -> Iterator[None]:
-    """Turns errors of pyarrow, except those of memory, into TableError."""
+    """Turns errors of pyarrow, except those of memory, into ValueError."""
     import pyarrow
 
     try:
@@ -73,15 +68,7 @@ def reporting_damage(what: str) -> Iterator[None]:
     except MemoryError:
         raise
     except (pyarrow.ArrowException, OSError, EOFError) as error:
-        raise TableError(f"{what}: {error}") from error
-
-
-def size_of(source: BinaryIO) -> int:
-    """The size of a file; its position is kept."""
-    start = source.tell()
-    size = source.seek(0, 2)
-    source.seek(start)
-    return size
+        raise ValueError(f"{what}: {error}") from error
 
 
 def has_behind(source: BinaryIO, start: int, wanted: bytes) -> bool:
@@ -93,12 +80,6 @@ def has_behind(source: BinaryIO, start: int, wanted: bytes) -> bool:
             return True
         last = chunk[1 - len(wanted) :]
     return False
-
-
-def check_rows(rows: int, source: BinaryIO) -> None:
-    """Refuses more rows than the file can sensibly have: even empty rows take time."""
-    if rows > max(_FREE_ROWS, _ROWS_A_BYTE * (size := size_of(source))):
-        raise TableError(f"a damaged Parquet file: {rows} rows in {size} bytes")
 
 
 def rows_of(
@@ -134,7 +115,7 @@ def converted(entries: Iterable[Rows], pool: Converter) -> Iterator[tuple[Rows, 
     """Each batch with results in the place of images, and the last of its entries.
 
     Raises:
-        TableError: there are no images, but paths of images.
+        ValueError: there are no images, but paths of images.
     """
     outcomes: list[Outcome | None] = []
     rows: list[int] = []
@@ -150,7 +131,7 @@ def converted(entries: Iterable[Rows], pool: Converter) -> Iterator[tuple[Rows, 
         outcomes, rows = [], []
         del entry, found
     if paths and not has_images:
-        raise TableError(
+        raise ValueError(
             f"column {paths!r} has paths of images and no bytes: convert the folder of these "
             "images, or embed them with embed_table_storage of datasets"
         )
@@ -303,10 +284,10 @@ def _changed_values(
     ]
     new_names = [name if pair is None else pair[1] for name, pair in zip(names, new, strict=True)]
     if types.is_fixed_size_binary(type):
-        raise TableError(f"images in a column of {type} are not supported; cast it to binary")
+        raise ValueError(f"images in a column of {type} are not supported; cast it to binary")
     changed = pyarrow.array(values, type if _is_plain(type) else pyarrow.large_binary())
     if isinstance(changed, pyarrow.ChunkedArray):
-        raise TableError(f"the images of one row take 2 GiB or more: cast {type} to large_binary")
+        raise ValueError(f"the images of one row take 2 GiB or more: cast {type} to large_binary")
     if is_shared:
         changed = changed.dictionary_encode()
     return changed.cast(type), new_names
@@ -351,7 +332,7 @@ def read_entries(source: BinaryIO, options: Options) -> Iterator[Rows]:
 
     Raises:
         UsageError: pyarrow is missing.
-        TableError: the file is damaged.
+        ValueError: the file is damaged.
     """
     yield from _read_rows(source, _open(source), options)
 
@@ -390,7 +371,7 @@ def _open(source: BinaryIO) -> Any:
             return ipc.open_stream(source)
         # pyarrow would read `cat a b` as the batches of a with the footer of b.
         if has_behind(source, 0, 2 * _FILE_START + bytes(2)):
-            raise TableError("several Arrow files in one file are not supported")
+            raise ValueError("several Arrow files in one file are not supported")
         return ipc.open_file(source)
 
 
@@ -407,16 +388,16 @@ def _batches(source: BinaryIO, reader: Any) -> Iterator[Any]:
     source.seek(max(0, end - len(_MARK)))
     has_mark = source.read(len(_MARK)) == _MARK
     # Without a mark, zeros may be the missing part of a download.
-    rest = size_of(source) - end
+    rest = source.seek(0, 2) - end
+    source.seek(end)
     if rest > has_mark * _MOST_PADDING or source.read().strip(b"\0"):
-        raise TableError("data after the end of the stream")
+        raise ValueError("data after the end of the stream")
 
 
 def _read_rows(source: BinaryIO, reader: Any, options: Options) -> Iterator[Rows]:
     first_row = 0
     with reporting_damage("a damaged Arrow file"):
         for group, (batch, metadata) in enumerate(_batches(source, reader)):
-            check_rows(first_row + len(batch), source)
             batch.validate(full=True)  # Offsets of a damaged file may point anywhere.
             size = batch.get_total_buffer_size()  # nbytes crashes at empty unions (pyarrow 26).
             yield from rows_of(batch, group, first_row, size, options, metadata)

@@ -21,7 +21,6 @@ from l3dali.datasets.convert.storage import (
 from l3dali.datasets.convert.workers import (
     ChildDiedError,
     borrowed,
-    idle_children,
     is_limited,
     limited,
     report_progress,
@@ -40,7 +39,6 @@ OTHER = "other"  # of a row: a copy
 _CONTAINERS: tuple[Any, ...] = (tar, tfrecord, parquet, arrow, zip_archive)
 SHARDS: dict[str, Any] = {module.KIND: module for module in _CONTAINERS}
 _IN_PROCESS = re.compile(r"(^|::)memory:")  # storage of this process alone
-_idle = idle_children()  # that read
 
 
 def is_in_process(*urls: str) -> bool:
@@ -79,73 +77,51 @@ def is_shard_name(name: str) -> bool:
     return name.endswith(tuple(suffixes)) or tfrecord.may_be_shard(name)
 
 
-def shard_results(name: str, kind: str) -> list[str]:
-    """The name of the result for a shard, and that of its index if such results have one."""
-    return [name, index_name(name)] if has_index(kind) else [name]
-
-
 def has_index(kind: str) -> bool:
     """Whether shards of this kind have an index for DALI."""
     return kind in SHARDS and SHARDS[kind].HAS_INDEX
 
 
-def read_blobs(url: str, name: str, kind: str, options: Options) -> Iterator[Blob]:
-    """Reads possible images in a file of a folder; raises OSError, or ValueError on damage."""
-    for found in _read(url, name, kind, options):
-        if not isinstance(found, str):
-            yield from found
-        del found
+def read_blobs(
+    url: str,
+    name: str,
+    kind: str,
+    options: Options,
+    finish: Callable[[str], object] | None = None,
+) -> Iterator[Blob]:
+    """Reads possible images in a file of a folder; raises OSError, or ValueError on damage.
 
-
-def look_into(
-    url: str, name: str, kind: str, options: Options, look: Callable[[Blob], object]
-) -> str:
-    """Calls `look` with possible images in a file, and reads all of it; raises as `read_blobs`.
-
-    Returns:
-        The SHA-256 of its bytes.
+    With `finish` the file is read to its end, and `finish` gets the SHA-256 of its bytes. Shards
+    are read in a process with limits.
     """
-    digest = ""
-    for found in _read(url, name, kind, options, whole=True):
-        if isinstance(found, str):
-            digest = found
-        else:
-            for blob in found:
-                look(blob)
-        del found
-    return digest
-
-
-def _read(
-    url: str, name: str, kind: str, options: Options, *, whole: bool = False
-) -> Iterator[Sequence[Blob] | str]:
-    """Yields possible images, some at a time; if `whole`, the SHA-256 of the file at the end.
-
-    Shards are read in a process with limits.
-    """
-    arguments = url, name, kind, options, whole
-    if kind == FILES or is_in_process(url) or is_limited():
-        yield from _read_here(*arguments)
-        return
+    arguments = url, name, kind, options, finish is not None
     try:
-        with borrowed(_idle) as child:
-            for found in child.each(_read_apart, *arguments):
-                yield found
-                del found
+        with contextlib.ExitStack() as stack:
+            if kind == FILES or is_in_process(url) or is_limited():
+                parts = _read(*arguments)
+            else:
+                parts = stack.enter_context(borrowed()).each(_read_limited, *arguments)
+            for part in parts:
+                if not isinstance(part, str):
+                    yield from part
+                elif finish is not None:
+                    finish(part)
+                del part
     except ChildDiedError as error:
         raise ValueError(why_ended(error)) from None
 
 
-def _read_apart(
+def _read_limited(
     url: str, name: str, kind: str, options: Options, whole: bool
 ) -> Iterator[Sequence[Blob] | str]:
     with limited(options.worker_memory):
-        yield from _read_here(url, name, kind, options, whole)
+        yield from _read(url, name, kind, options, whole)
 
 
-def _read_here(
+def _read(
     url: str, name: str, kind: str, options: Options, whole: bool
 ) -> Iterator[Sequence[Blob] | str]:
+    """Yields possible images, some at a time; if `whole`, the SHA-256 of the file at the end."""
     folder = open_folder(url)
     with folder.open(name, whole=whole) as opened, contextlib.ExitStack() as stack:
         reader = HashedReader(opened, folder.place(name))
@@ -156,7 +132,7 @@ def _read_here(
             if may_be_image(name, head, options):
                 yield [Blob(name, reader.read(head=head), name)]
         elif is_sought:
-            file = stack.enter_context(seekable(opened, reader, folder)) if whole else opened
+            file = stack.enter_context(seekable(reader, folder)) if whole else opened
             entries = SHARDS[kind].read_entries(file, options)
         else:
             entries = SHARDS[kind].read_entries(reader, options)
@@ -171,13 +147,13 @@ def _read_here(
 
 
 @contextlib.contextmanager
-def seekable(opened: BinaryIO, reader: HashedReader, source: Folder) -> Iterator[BinaryIO]:
+def seekable(reader: HashedReader, source: Folder) -> Iterator[BinaryIO]:
     """The file with random access, after all of it was hashed. Remote files are downloaded once."""
     if isinstance(source, LocalFolder):
         while reader.read(CHUNK_BYTES):
             pass
-        opened.seek(0)
-        yield opened
+        reader.file.seek(0)
+        yield reader.file
         return
     with tempfile.TemporaryFile() as copy:
         while chunk := reader.read(CHUNK_BYTES):

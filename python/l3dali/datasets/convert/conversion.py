@@ -18,8 +18,6 @@ from l3dali.datasets.convert.images import (
     SOURCE,
     SOURCE_FORMAT,
     UNKNOWN,
-    Blob,
-    Options,
     Outcome,
     Seen,
     group_of,

@@ -18,16 +18,15 @@ from typing import TYPE_CHECKING, Any
 import l3dali
 from l3dali.console import megabytes
 from l3dali.datasets.convert.containers import FILES, is_in_process, read_blobs
-from l3dali.datasets.convert.images import Totals, sum_totals
+from l3dali.datasets.convert.images import Totals
 from l3dali.datasets.convert.job import Job, convert_each, failed_rows
 from l3dali.datasets.convert.pool import convert_alone
 from l3dali.datasets.convert.storage import LOCK_NAME, LocalFolder, open_folder
 from l3dali.datasets.convert.workers import (
-    Child,
     ChildDiedError,
-    idle_children,
+    borrowed,
+    end_idle,
     limited,
-    take,
     why_ended,
 )
 from l3dali.errors import UsageError, needs
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.storage import Stored
 
 _ROWS_SECONDS = 0.1  # that rows wait for others, to be written together
-_idle = idle_children()  # of convert_job
 
 
 class EngineError(OSError):
@@ -57,62 +55,49 @@ def convert_job(job: Job) -> list[Row]:
     if is_in_process(job.target, job.source):
         return list(convert_each(job))
     rows: list[Row] = []
-    convert_in_worker(job, _idle, rows.extend)
+    convert_in_worker(job, rows.extend)
     return rows
 
 
 def convert_in_worker(
     job: Job,
-    idle: list[Child],
     add: Callable[[list[Row]], object],
     check: Callable[[], object] = lambda: None,
-    killed: list[Job] | None = None,
+    died: Callable[[Job], object] = lambda _: None,
 ) -> None:
     """Converts a job in a child. If that dies, each remaining item is tried once more, alone.
 
     Args:
         job: the job.
-        idle: the children to use.
         add: gets rows of the job, soon after their results have appeared.
         check: called often; its exceptions end the child, and are raised here.
-        killed: gets jobs whose child was killed, and may have left a temporary file.
+        died: gets jobs whose child has ended, and may have left a temporary file.
     """
-    killed = [] if killed is None else killed
-    for file in _attempt(job, idle, add, check, killed):
-        options = replace(job.options, careful=True)
-        _attempt(replace(job, files=(file,), options=options), idle, add, check, killed)
-
-
-def _attempt(
-    job: Job,
-    idle: list[Child],
-    add: Callable[[list[Row]], object],
-    check: Callable[[], object],
-    killed: list[Job],
-) -> list[Stored]:
-    """Converts a job in a child; returns the files to try again."""
     left = {file.name: file for file in job.files}
-    short: list[Stored] = []  # files that need more memory
-    child = take(idle)
+    again: list[Stored] = []
+    is_last = job.options.careful
     try:
-        for rows in child.each(_work, job, check=check):
-            files = [left.pop(row.source) for row in rows]
-            if not job.options.careful:
-                pairs = zip(rows, files, strict=True)
-                short += [file for row, file in pairs if row.error_number == errno.ENOMEM]
-            add([row for row, file in zip(rows, files, strict=True) if file not in short])
-        idle.append(child)
+        with borrowed(kill=False) as child:
+            for rows in child.each(_work, job, check=check):
+                files = [left.pop(row.source) for row in rows]
+                if not is_last:  # Some may need more memory.
+                    pairs = zip(rows, files, strict=True)
+                    again += [file for row, file in pairs if row.error_number == errno.ENOMEM]
+                add([row for row, file in zip(rows, files, strict=True) if file not in again])
     except ChildDiedError as error:
-        killed.append(job)
+        died(job)
         rest = tuple(left.values())
         is_own = job.kind == FILES and len(rest) == 1 and error.code == -signal.SIGKILL
-        if not job.options.careful and not is_own:
-            return [*short, *rest]
-        add(failed_rows(replace(job, files=rest), why_ended(error)))
+        if is_last or is_own:
+            add(failed_rows(replace(job, files=rest), why_ended(error)))
+        else:
+            again += rest
     except BaseException:
-        killed += [job] * child.end()
+        died(job)
         raise
-    return short
+    for file in again:
+        options = replace(job.options, careful=True)
+        convert_in_worker(replace(job, files=(file,), options=options), add, check, died)
 
 
 def run_local(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
@@ -141,14 +126,14 @@ def run_local(jobs: Sequence[Job], workers: int) -> Iterator[list[Row]]:
 
 
 def _run_in_processes(jobs: Sequence[Job], count: int) -> Iterator[list[Row]]:
-    idle, killed = list[Child](), list[Job]()
+    ended: list[Job] = []
 
     def check() -> None:
         if workers.is_stopped:
             raise Stopped
 
     def work(job: Job, add: Callable[[list[Row]], None]) -> None:  # A thread waits for a process.
-        convert_in_worker(job, idle, add, check, killed)
+        convert_in_worker(job, add, check, ended.append)
 
     workers: Workers[Job, list[Row]] = Workers(work, jobs, count)
     try:
@@ -158,9 +143,8 @@ def _run_in_processes(jobs: Sequence[Job], count: int) -> Iterator[list[Row]]:
     finally:
         workers.stop()
         workers.join()
-        for child in idle:
-            child.end()
-        for url in {job.target for job in killed}:
+        end_idle()
+        for url in {job.target for job in ended}:
             target = open_folder(url)
             if isinstance(target, LocalFolder) and (target.root / LOCK_NAME).exists():
                 target.remove_temporaries()
@@ -168,19 +152,15 @@ def _run_in_processes(jobs: Sequence[Job], count: int) -> Iterator[list[Row]]:
 
 def _work(job: Job) -> Iterator[list[Row]]:
     """In a child: some rows at a time."""
-    with limited(job.options.worker_memory, job.threads):
-        yield from _rows_of(job)
-
-
-def _rows_of(job: Job) -> Iterator[list[Row]]:
     rows: list[Row] = []
     begin = time.monotonic()
-    for row in convert_each(job):
-        rows.append(row)
-        if time.monotonic() - begin > _ROWS_SECONDS:
-            yield rows
-            rows, begin = [], time.monotonic()
-    yield rows
+    with limited(job.options.worker_memory, job.threads):
+        for row in convert_each(job):
+            rows.append(row)
+            if time.monotonic() - begin > _ROWS_SECONDS:
+                yield rows
+                rows, begin = [], time.monotonic()
+        yield rows
 
 
 def is_disk_full(rows: Sequence[Row]) -> bool:
@@ -197,7 +177,7 @@ def tell_growth(jobs: Sequence[Job], threads: int) -> str:
     lossy = [name for name in names if name is not None]
     if 2 * len(lossy) <= len(names):
         return ""
-    total = sum_totals(_convert_first(jobs, threads).formats.values())
+    total = _convert_first(jobs, threads).total
     if total.result_bytes <= total.source_bytes:
         return ""
     factor = total.result_bytes / total.source_bytes
@@ -283,7 +263,7 @@ def connect(cores: int) -> int:
             ray.init("local", **options, **new)
     except Exception as error:
         raise UsageError(f"Ray{where}: {_first_line(error)}") from None
-    return _cores()
+    return int(ray.cluster_resources().get("CPU", 0))
 
 
 def disconnect() -> None:
@@ -336,9 +316,7 @@ def _convert_remote(job: Job, version: str) -> list[Row]:
         raise EngineError(
             f"{job.target} is not on all machines of the cluster; name a shared folder or a bucket"
         )
-    rows: list[Row] = []
-    convert_in_worker(job, _idle, rows.extend)
-    return rows
+    return convert_job(job)
 
 
 def _rows_of_task(reference: Any, job: Job) -> list[Row]:
@@ -353,12 +331,6 @@ def _rows_of_task(reference: Any, job: Job) -> list[Row]:
     except ray.exceptions.RayError as error:  # Its worker, or the machine, was lost.
         return failed_rows(job, f"Ray: {_first_line(error)}")
     return rows
-
-
-def _cores() -> int:
-    import ray
-
-    return int(ray.cluster_resources().get("CPU", 0))
 
 
 def _absolute(url: str) -> str:

@@ -79,7 +79,7 @@ class Options:
     keep_suffix: bool = True  # keep the suffix of the source, for the way back
     all_images: bool = False  # a file that is no image fails; else it is copied
     keep_refused: bool = False  # JPEG files that coding "jpeg" does not support; else pixels
-    restore_jpeg: bool = False  # on the way back, for all of `TARGETS` as for `SOURCE_FORMAT`
+    restore_jpeg: bool = False  # on the way back, whatever `to` is
     careful: bool = False  # read each image in a process of its own, with limits by its header
     worker_memory: int = 2**32  # bytes that a worker may take to read files of other formats
 
@@ -101,31 +101,25 @@ class Options:
     @cached_property
     def identity(self) -> str:
         """One text for all options that make the same results."""
-        labels = ",".join(sorted(re.sub(r"[\\,]", r"\\\g<0>", x) for x in self.labels))
-        encoding = [f"effort={self.effort}"] if self.to == "l3" else []
-        if self.plan is None and encoding:
-            encoding.insert(0, f"coding={self.coding or 'jpeg'}")
-        return " ".join(
-            [
-                f"to={self.to}",
-                *encoding,
-                *(["refused=keep"] if self.keep_refused else []),
-                f"labels={labels}",
-                f"on-error={self.on_error} max-pixels={self.max_pixels}",
-                *([f"plan={self.plan.identity}"] if self.plan is not None else []),
-                *([f"layout={self.layout}"] if self.layout else []),
-                *([f"dicom-tags={','.join(self.dicom_tags)}"] if self.dicom_tags else []),
-                *(["orient=yes"] if self.orient else []),
-                *(["volumes=yes"] if self.volumes else []),
-                *([f"max-side={self.max_side}"] if self.max_side is not None else []),
-                *([f"palette={self.palette}"] if self.palette != "rgb" else []),
-                *(
-                    [f"channels={','.join(map(str, self.channels))}"]
-                    if self.channels is not None
-                    else []
-                ),
-            ]
-        )
+        is_l3, has_plan = self.to == "l3", self.plan is not None
+        values = {
+            "to": self.to,
+            "coding": self.coding or "jpeg" if is_l3 and not has_plan else None,
+            "effort": self.effort if is_l3 else None,
+            "refused": "keep" if self.keep_refused else None,
+            "labels": ",".join(sorted(re.sub(r"[\\,]", r"\\\g<0>", x) for x in self.labels)),
+            "on-error": self.on_error,
+            "max-pixels": self.max_pixels,
+            "plan": None if self.plan is None else self.plan.identity,
+            "layout": self.layout,
+            "dicom-tags": ",".join(self.dicom_tags) or None,
+            "orient": "yes" if self.orient else None,
+            "volumes": "yes" if self.volumes else None,
+            "max-side": self.max_side,
+            "palette": self.palette if self.palette != "rgb" else None,
+            "channels": None if self.channels is None else ",".join(map(str, self.channels)),
+        }
+        return " ".join(f"{name}={value}" for name, value in values.items() if value is not None)
 
     @cached_property
     def accepted(self) -> set[str]:
@@ -298,25 +292,31 @@ class FormatTotals:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-def sum_totals(several: Iterable[FormatTotals]) -> FormatTotals:
-    """The sum over all formats."""
-    total = FormatTotals()
-    for one in several:
-        total.add(one)
-    return total
-
-
 @dataclass(slots=True, kw_only=True)
-class Totals:
-    """What images came to."""
+class Sums:
+    """Sums over images."""
 
     formats: dict[str, FormatTotals] = field(default_factory=dict)  # by format of the source
-    failures: list[tuple[str, str]] = field(default_factory=list)  # where, and why
-    transient: str = ""  # why another run may have other results, as in `Outcome`, between blanks
     stored: Counter[str] = field(default_factory=Counter)  # images by format
     labels: Counter[str] = field(default_factory=Counter)  # images by the `--labels` that name them
     label_kinds: Counter[str] = field(default_factory=Counter)  # label maps by kind
     remarks: Counter[str] = field(default_factory=Counter)  # images by what they leave out
+
+    @property
+    def total(self) -> FormatTotals:
+        """The sum over all formats."""
+        total = FormatTotals()
+        for one in self.formats.values():
+            total.add(one)
+        return total
+
+
+@dataclass(slots=True, kw_only=True)
+class Totals(Sums):
+    """What images came to."""
+
+    failures: list[tuple[str, str]] = field(default_factory=list)  # where, and why
+    transient: str = ""  # why another run may have other results, as in `Outcome`, between blanks
 
     def add(self, blob: Blob, outcome: Outcome, options: Options) -> None:
         """Counts one image."""

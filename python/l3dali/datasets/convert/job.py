@@ -6,6 +6,7 @@ import contextlib
 import errno
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from l3dali import __version__
@@ -21,7 +22,6 @@ from l3dali.datasets.convert.storage import (
     HashedWriter,
     Stored,
     hash_file,
-    new_hash,
     open_folder,
 )
 from l3dali.datasets.convert.workers import reason_of
@@ -141,15 +141,12 @@ def _convert_shard(job: Job, file: Stored, source: Folder, target: Folder) -> Ro
     pool = ImagePool(job.options, job.threads, totals=row)
 
     def write(writer: HashedWriter) -> bytes | None:
-        with source.open(file.name, whole=True) as opened:
-            reader = HashedReader(opened, source.place(file.name))
-            if not SHARDS[job.kind].IS_STREAMED:
-                with seekable(opened, reader, source) as file_to_seek:
-                    index = write_entries(file_to_seek, writer, pool)
-            else:
+        with _whole(row, file, source) as reader:
+            if SHARDS[job.kind].IS_STREAMED:
                 index = write_entries(reader, writer, pool)
-            _check_length(reader, file)
-            row.source_hash = reader.hexdigest()
+            else:
+                with seekable(reader, source) as file_to_seek:
+                    index = write_entries(file_to_seek, writer, pool)
         row.pixels_hash = pool.pixels_hash
         return None if index is None else index.encode("utf-8", "surrogateescape")
 
@@ -228,9 +225,19 @@ def _fail(row: Row, error: Exception) -> None:
         row.error_number = errno.ENOMEM
 
 
-def _check_length(reader: HashedReader, file: Stored) -> None:
+@contextlib.contextmanager
+def _whole(row: Row, file: Stored, source: Folder) -> Iterator[HashedReader]:
+    """A source that the block reads to its end; then the row gets its hash."""
+    with source.open(file.name, whole=True) as opened:
+        reader = HashedReader(opened, source.place(file.name))
+        yield reader
+        _finish(row, file, reader)
+
+
+def _finish(row: Row, file: Stored, reader: HashedReader) -> None:
     if reader.bytes != file.size:
         raise OSError(f"read {reader.bytes} of {file.size} bytes; has the file changed?")
+    row.source_hash = reader.hexdigest()
 
 
 def _was_sound(job: Job, row: Row) -> bool:
@@ -285,7 +292,7 @@ def _convert_file(
     elif outcome.failed and job.options.on_error == "drop":
         row.status = DROPPED
     if not row.reason and row.status != DROPPED:
-        row.pixels_hash = new_hash(outcome.pixels_hash).hexdigest() if row.formats else ""
+        row.pixels_hash = sha256(outcome.pixels_hash).hexdigest() if row.formats else ""
 
         def write(writer: HashedWriter) -> None:
             writer.write(data)
@@ -294,12 +301,9 @@ def _convert_file(
 
 
 def _copy(job: Job, row: Row, file: Stored, source: Folder, writer: HashedWriter) -> None:
-    with source.open(file.name, whole=True) as opened:
-        reader = HashedReader(opened, source.place(file.name))
+    with _whole(row, file, source) as reader:
         while chunk := reader.read(CHUNK_BYTES):
             writer.write(chunk)
-        _check_length(reader, file)
-    row.source_hash = reader.hexdigest()
     if _was_sound(job, row):
         raise ValueError("no longer an image or a shard; remove the earlier result to copy it")
 
@@ -317,8 +321,7 @@ def _load_files(job: Job, source: Folder) -> Iterator[_Loaded]:
                 if may_be_image(file.name, head, job.options):
                     row.kind = "image"
                     blobs = [Blob(file.name, reader.read(head=head), file.name)]
-                    _check_length(reader, file)
-                    row.source_hash = reader.hexdigest()
+                    _finish(row, file, reader)
         except Exception as error:
             _fail(row, error)
         yield _Loaded(blobs, row, file)

@@ -73,11 +73,6 @@ class Row(Totals):
     error_number: int = 0  # `errno` of that error, or 0; not in the manifest
     version: str = ""  # of the package that made the result
 
-    @property
-    def images(self) -> int:
-        """How many were converted."""
-        return sum(totals.images for totals in self.formats.values())
-
     def to_json(self) -> str:
         """The row as a line."""
         values = {name: getattr(self, name) for name in _NAMES}

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from l3dali.datasets.convert.arrow import (
     Rows,
-    TableError,
-    check_rows,
     converted,
     has_behind,
     reporting_damage,
@@ -43,7 +41,7 @@ def _open(source: BinaryIO) -> Any:
 
     Raises:
         UsageError: pyarrow is missing.
-        TableError: the file is damaged.
+        ValueError: the file is damaged.
     """
     try:
         import pyarrow
@@ -58,10 +56,9 @@ def _open(source: BinaryIO) -> Any:
             page_checksum_verification=True,
             coerce_int96_timestamp_unit="us",  # Nanoseconds would overflow from the year 2262.
         )
-        check_rows(file.metadata.num_rows, source)
         # pyarrow would read `cat a b` as the pages of a with the footer of b.
         if has_behind(source, _end_of_pages(file.metadata), 2 * _MAGIC):
-            raise TableError("several Parquet files in one file are not supported")
+            raise ValueError("several Parquet files in one file are not supported")
     return file
 
 
@@ -78,7 +75,7 @@ def read_entries(source: BinaryIO, options: Options) -> Iterator[Rows]:
     """Reads the rows of a file, some at a time.
 
     Raises:
-        TableError: the file is damaged.
+        ValueError: the file is damaged.
     """
     yield from _read_rows(_open(source), options)
 
@@ -95,7 +92,7 @@ def _read_rows(file: Any, options: Options) -> Iterator[Rows]:
                 first_row += len(batch)
         # pyarrow ends silently at a page of an unknown kind.
         if first_row != file.metadata.num_rows:
-            raise TableError("a damaged Parquet file: it has fewer rows than its footer lists")
+            raise ValueError("a damaged Parquet file: it has fewer rows than its footer lists")
 
 
 def write_entries(source: BinaryIO, target: HashedWriter, pool: Converter) -> str | None:
@@ -141,7 +138,7 @@ def _writer_options(file: Any) -> dict[str, Any]:
     """How the source was written: names, compression and dictionaries of each column.
 
     Raises:
-        TableError: pyarrow would lose the logical type of a column.
+        ValueError: pyarrow would lose the logical type of a column.
     """
     import pyarrow.parquet
 
@@ -156,7 +153,7 @@ def _writer_options(file: Any) -> dict[str, Any]:
     written = _columns(pyarrow.parquet.ParquetFile(sink))
     for (path, kind), (_, now) in zip(own, written, strict=False):
         if kind not in (now, "NONE", "INT"):  # Plain integers need no logical type.
-            raise TableError(
+            raise ValueError(
                 f"pyarrow cannot keep column {path!r} of type {kind}; cast it, or update pyarrow"
             )
     groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]

@@ -14,20 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from l3dali import codec
 from l3dali.datasets.convert.conversion import convert_image, failed_outcome
-from l3dali.datasets.convert.images import (
-    Blob,
-    Options,
-    Outcome,
-    Outcomes,
-    SomeEntry,
-    Totals,
-)
+from l3dali.datasets.convert.images import Totals
 from l3dali.datasets.convert.workers import (
     CPU_SECONDS,
     WAIT_SECONDS,
     ChildDiedError,
     borrowed,
-    idle_children,
     is_limited,
     limit_memory,
     limited,
@@ -43,16 +35,12 @@ from l3dali.threads import Stopped
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from l3dali.datasets.convert.images import Blob, Options
+    from l3dali.datasets.convert.images import Blob, Options, Outcome, Outcomes, SomeEntry
     from l3dali.images.picture import Picture
 
 BATCH_BYTES = 2**18  # small images go to a thread together
 BATCH_ENTRIES = 32
 WAITING_BYTES = 2**24  # a thread, of data read ahead and of results; one image may exceed it
-
-
-class DamagedImageError(ValueError):
-    """An image that cannot be converted, where that fails its shard."""
 
 
 class ImagePool:
@@ -84,7 +72,7 @@ class ImagePool:
         they ask for the next one: images may be large.
 
         Raises:
-            DamagedImageError: an image failed, and the options say that this is fatal.
+            ValueError: an image failed, and the options say that this is fatal.
         """
         pool = ThreadPoolExecutor(self._threads)
         waiting: deque[tuple[list[SomeEntry], int, Future[deque[Outcomes]]]] = deque()
@@ -143,7 +131,7 @@ class ImagePool:
                 self.totals.add(blob, outcome, self.options)
                 self._pixels.update(outcome.pixels_hash)
                 if outcome.failed and self.options.on_error == "fail":
-                    raise DamagedImageError(f"{blob.place}: {outcome.failure}")
+                    raise ValueError(f"{blob.place}: {outcome.failure}")
             yield entry, outcomes
             del outcomes
 
@@ -170,7 +158,6 @@ _BASE_BYTES = 2**28
 _TIMES_ESTIMATE = 2  # of the estimated peak
 _TIMES_FILE = 4
 _PIXEL_BYTES = 40  # a pixel, to shrink an image
-_idle = idle_children()
 
 
 def convert_alone(
@@ -184,7 +171,7 @@ def convert_alone(
     `check` is called often; its exceptions end the child, and are raised here.
     """
     try:
-        with borrowed(_idle) as child:
+        with borrowed() as child:
             outcome: Outcome | None = child.call(_convert, blob, options, threads, check=check)
     except ChildDiedError as error:
         transient = "memory" if error.code == -signal.SIGKILL else ""  # killed by the system
@@ -200,7 +187,7 @@ def read_alone(data: bytes, options: Options, *, labels: bool) -> Picture:
         ValueError: the child has died.
     """
     try:
-        with borrowed(_idle) as child:
+        with borrowed() as child:
             picture: Picture = child.call(_read, data, options, labels)
     except ChildDiedError as error:
         raise ValueError(why_ended(error)) from None

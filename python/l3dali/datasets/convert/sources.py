@@ -19,7 +19,7 @@ from l3dali.console import (
     shortened,
     without_password,
 )
-from l3dali.datasets.convert.containers import FILES, is_shard_name, kinds_of_sources, look_into
+from l3dali.datasets.convert.containers import FILES, is_shard_name, kinds_of_sources, read_blobs
 from l3dali.datasets.convert.images import Blob, Options
 from l3dali.datasets.convert.manifest import FAILED, Manifest, Row
 from l3dali.datasets.convert.storage import (
@@ -160,10 +160,6 @@ def _is_folder(url: str) -> bool:
     return not is_remote(url) and Path(url.removeprefix("file://")).is_dir()
 
 
-def place_of(url: str) -> str:
-    return open_folder(url).real_place()
-
-
 _L3 = Options(to="png")  # by which L3 files are the images
 
 
@@ -211,7 +207,43 @@ class Place(NamedTuple):
         Returns:
             Sums, none if the file itself has failed; and failures, also those that `look` raises.
         """
-        return _sum_place(self, look)
+        contents = Contents(files=1, bytes=self.file.size, copies=self.is_copy)
+        failures: list[Failure] = []
+
+        def count(blob: Blob) -> None:
+            try:
+                contents.add_image(look(blob))
+            except (ValueError, MemoryError, RuntimeError) as error:
+                where = "" if self.kind == FILES else f"{shortened(blob.place)}: "
+                failures.append(_failure(str(self), error, where))
+
+        row = self.row
+        digests: list[str] = []
+        try:
+            if self.is_named and self.kind == FILES and row is None:
+                with open_folder(self.folder).open(self.file.name) as file:
+                    count(Blob(self.file.name, file.read(), self.file.name))
+            elif self.is_copy:
+                digests.append(hash_file(open_folder(self.folder), self.file.name))
+            else:
+                where = self.folder, self.file.name, self.kind
+                for blob in read_blobs(*where, _L3, digests.append):
+                    count(blob)
+        except Exception as error:  # Containers raise anything.
+            return Contents(), [_failure(str(self), error), *failures]
+        if row is None and not (self.is_copy or contents.images or failures):
+            reason = "not an L3 image" if self.kind == FILES else "a shard without L3 images"
+            failures.append(Failure(str(self), reason))
+        if row is not None:
+            if digests != [row.result_hash] and not failures:  # Damage is reported once.
+                failures.append(Failure(str(self), "changed since l3 convert wrote it (SHA-256)"))
+            if reason := _fault_of_index(self.folder, row):
+                failures.append(Failure(str(self), reason))
+            contents.unconverted += len(row.failures)
+            if row.status == FAILED and not failures:
+                reason = f"the conversion of {row.source} has failed: {row.reason}"
+                failures.append(Failure(str(self), reason))
+        return contents, failures
 
 
 @dataclass
@@ -321,44 +353,6 @@ class Contents:
             f"{counted(self.images, 'L3 image')} of {self.pixels} pixels, "
             f"{megabytes(self.l3_bytes)}, ratio to raw {ratio(self.l3_bytes, self.raw_bytes)}",
         ]
-
-
-def _sum_place(place: Place, look: Callable[[Blob], codec.Info]) -> tuple[Contents, list[Failure]]:
-    contents = Contents(files=1, bytes=place.file.size, copies=place.is_copy)
-    failures: list[Failure] = []
-
-    def count(blob: Blob) -> None:
-        try:
-            contents.add_image(look(blob))
-        except (ValueError, MemoryError, RuntimeError) as error:
-            where = "" if place.kind == FILES else f"{shortened(blob.place)}: "
-            failures.append(_failure(str(place), error, where))
-
-    row = place.row
-    try:
-        if place.is_named and place.kind == FILES and row is None:
-            with open_folder(place.folder).open(place.file.name) as file:
-                count(Blob(place.file.name, file.read(), place.file.name))
-            digest = ""
-        elif place.is_copy:
-            digest = hash_file(open_folder(place.folder), place.file.name)
-        else:
-            digest = look_into(place.folder, place.file.name, place.kind, _L3, count)
-    except Exception as error:  # Containers raise anything.
-        return Contents(), [_failure(str(place), error), *failures]
-    if row is None and not (place.is_copy or contents.images or failures):
-        reason = "not an L3 image" if place.kind == FILES else "a shard without L3 images"
-        failures.append(Failure(str(place), reason))
-    if row is not None:
-        if digest != row.result_hash and not failures:  # Damage is reported once.
-            failures.append(Failure(str(place), "changed since l3 convert wrote it (SHA-256)"))
-        if reason := _fault_of_index(place.folder, row):
-            failures.append(Failure(str(place), reason))
-        contents.unconverted += len(row.failures)
-        if row.status == FAILED and not failures:
-            reason = f"the conversion of {row.source} has failed: {row.reason}"
-            failures.append(Failure(str(place), reason))
-    return contents, failures
 
 
 def _failure(place: str, error: Exception, where: str = "") -> Failure:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import io
 import math
 import os
@@ -12,6 +11,7 @@ import re
 import stat
 from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -339,14 +339,27 @@ def _text_of(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-class HashedReader:
-    """Reads a file, open at its start, and hashes it; errors name `place`."""
+class _Hashed:
+    """A file, open at its start, whose bytes are counted and hashed; errors name `place`."""
 
     def __init__(self, file: BinaryIO, place: str) -> None:
-        self._file = file
+        self.file = file
         self._place = place
-        self._hash = new_hash()
+        self._hash = sha256()
         self.bytes = 0
+
+    def _count(self, data: Any) -> None:
+        self._hash.update(data)
+        self.bytes += len(data)
+        report_progress()
+
+    def hexdigest(self) -> str:
+        """The hash of all bytes so far."""
+        return str(self._hash.hexdigest())
+
+
+class HashedReader(_Hashed):
+    """Reads a file from start to end."""
 
     def read(self, size: int = -1, head: bytes = b"") -> bytes:
         """`head` and up to `size` more bytes; fewer only at the end of the file."""
@@ -361,29 +374,20 @@ class HashedReader:
 
     def _read(self, size: int) -> bytes:
         with naming(self._place):
-            data = self._file.read(size)
+            data = self.file.read(size)
             # Raw streams may return fewer bytes before their end.
-            while data and len(data) < size and (more := self._file.read(size - len(data))):
+            while data and len(data) < size and (more := self.file.read(size - len(data))):
                 data += more
-        self._hash.update(data)
-        report_progress()
-        self.bytes += len(data)
+        self._count(data)
         return data
 
-    def hexdigest(self) -> str:
-        """The hash of all bytes read so far."""
-        return str(self._hash.hexdigest())
 
-
-class HashedWriter(io.RawIOBase):
-    """Writes a file, open at its start, and hashes it; raises OSError beyond `most` bytes."""
+class HashedWriter(_Hashed, io.RawIOBase):
+    """Writes a file from start to end; raises OSError beyond `most` bytes."""
 
     def __init__(self, file: BinaryIO, place: str, most: float = math.inf) -> None:
+        super().__init__(file, place)
         self._most = most
-        self._file = file
-        self._place = place
-        self._hash = new_hash()
-        self.bytes = 0
 
     def writable(self) -> bool:
         """As a file."""
@@ -397,28 +401,17 @@ class HashedWriter(io.RawIOBase):
         """Writes all of `data`, in parts, so that signals are handled between them."""
         for at in range(0, len(data), 64 * CHUNK_BYTES):
             part = data[at : at + 64 * CHUNK_BYTES]
-            self.bytes += len(part)
-            if self.bytes > self._most:
+            if self.bytes + len(part) > self._most:
                 raise OSError(f"the result takes more than {self._most} bytes")
             with naming(self._place):
-                self._file.write(part)
-            self._hash.update(part)
-            report_progress()
+                self.file.write(part)
+            self._count(part)
         return len(data)
 
     def flush(self) -> None:
         """Hands the data to the system, so that a full disk is an error now."""
         with naming(self._place):
-            self._file.flush()
-
-    def hexdigest(self) -> str:
-        """The hash of all bytes written so far."""
-        return str(self._hash.hexdigest())
-
-
-def new_hash(data: bytes = b"") -> Any:
-    """The hash of files and of pixels: SHA-256, for which processors have instructions."""
-    return hashlib.sha256(data)
+            self.file.flush()
 
 
 def hash_file(folder: Folder, name: str) -> str:

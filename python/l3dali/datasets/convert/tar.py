@@ -44,10 +44,6 @@ _GLOBAL_HEADER = b"g"
 _OF_ONE_MEMBER = re.compile(r"path|linkpath|size|GNU\.sparse\..*|SCHILY\.realsize")  # pax keys
 
 
-class TarError(ValueError):
-    """A tar file that is damaged or cannot be converted."""
-
-
 @dataclass
 class Member(Entry):
     """A member with all bytes it has in the file."""
@@ -67,7 +63,7 @@ def read_entries(source: HashedReader, options: Options) -> Iterator[Member]:
     """Reads the members of a tar file from start to end.
 
     Raises:
-        TarError: it is truncated or damaged, or something follows its end.
+        ValueError: it is truncated or damaged, or something follows its end.
     """
     file = _Recorder(source)
     try:
@@ -84,25 +80,21 @@ def read_entries(source: HashedReader, options: Options) -> Iterator[Member]:
             info.pax_headers = own
             yield _read_member(file, tar, info, options)
     except tarfile.TarError as error:
-        raise TarError(f"not a whole tar file: {error}") from error
+        raise ValueError(f"not a whole tar file: {error}") from error
     end = file.take()
     if not end:
-        raise TarError("a truncated tar file: it has no end mark")
+        raise ValueError("a truncated tar file: it has no end mark")
     if len(end) % _BLOCK:
-        raise TarError("a truncated tar file: it ends within a header")
+        raise ValueError("a truncated tar file: it ends within a header")
     if any(end):
-        raise TarError(f"a damaged tar file: no header at byte {source.bytes - len(end)}")
+        raise ValueError(f"a damaged tar file: no header at byte {source.bytes - len(end)}")
     zeros = len(end)
     while padding := source.read(_BLOCK * 128):
         if any(padding):
-            raise TarError("data after the end mark: several archives in a file are not supported")
+            raise ValueError("data after the end mark: archives in one file are not supported")
         zeros += len(padding)
     if zeros > _MOST_PADDING:
-        raise TarError(f"{zeros} zero bytes at the end: was the tar file written completely?")
-
-
-def _is_gnu(header: bytes | bytearray) -> bool:
-    return header[257:265] == b"ustar  \0"
+        raise ValueError(f"{zeros} zero bytes at the end: was the tar file written completely?")
 
 
 def _read_member(
@@ -114,7 +106,7 @@ def _read_member(
     is_plain = info.isreg() and not info.issparse()
     length = info.size if is_plain else size  # Sizes of other kinds have meanings of their own.
     if size < 0 or (is_plain and size != length + -length % _BLOCK):
-        raise TarError(f"{name}: a damaged header")
+        raise ValueError(f"{name}: a damaged header")
     data = _read_whole(file, length, name)
     is_image = is_plain and may_be_image(name, data[:HEAD_BYTES], options)
     blobs = [Blob(name, data, name)] if is_image else []
@@ -125,7 +117,7 @@ def _read_member(
 def _read_whole(file: _Recorder, size: int, name: str) -> bytes:
     data = file.read_data(size)
     if len(data) < size:
-        raise TarError(f"a truncated tar file: it ends within {name}")
+        raise ValueError(f"a truncated tar file: it ends within {name}")
     return data
 
 
@@ -148,7 +140,7 @@ class _Recorder:
         return self._source.bytes
 
     def seek(self, offset: int) -> None:
-        raise TarError(f"a damaged tar file: a header points to byte {offset}")
+        raise ValueError(f"a damaged tar file: a header points to byte {offset}")
 
     def take(self) -> bytes:
         """The bytes read since the last call."""
@@ -199,7 +191,8 @@ class _Writer:
         """Writes the end mark; returns the index."""
         self._write_held()
         for name in sorted(self._moved & self._links.keys()):
-            raise TarError(f"{self._links[name]}: a link to {name}, which is converted or dropped")
+            link = self._links[name]
+            raise ValueError(f"{link}: a link to {name}, which is converted or dropped")
         end = 2 * _BLOCK
         self._target.write(bytes(end + -(self._target.bytes + end) % tarfile.RECORDSIZE))
         if self._lines is None:
@@ -239,7 +232,8 @@ class _Writer:
         is_plain = info.isfile() and not info.issparse()  # DALI reads no holes.
         is_indexed = suffix != "" and is_plain and not _is_between(info)
         if place in self._places and not info.isdir():
-            raise TarError(f"{self._places[place]} and {source} would both be {place}: rename one")
+            other = self._places[place]
+            raise ValueError(f"{other} and {source} would both be {place}: rename one")
         self._places[place] = source
         if place != source:
             self._moved.add(source)
@@ -298,7 +292,7 @@ def _new_header(member: Member, name: str, size: int) -> bytes:
         if not _OF_ONE_MEMBER.fullmatch(key)
     }
     has_pax = any(header in b"xX" for header in last)
-    is_gnu = _is_gnu(member.header[-_BLOCK:])
+    is_gnu = member.header[-_BLOCK:][257:265] == b"ustar  \0"
     format: Literal[0, 1, 2] = tarfile.USTAR_FORMAT
     if has_pax or (not is_gnu and len(encoded) > _USTAR_NAME_BYTES):
         format = tarfile.PAX_FORMAT  # In ustar, tobuf would try all folders of the name.

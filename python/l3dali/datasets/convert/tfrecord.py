@@ -33,10 +33,6 @@ _CRC = struct.Struct("<I")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 
 
-class TFRecordError(ValueError):
-    """A damaged file of records."""
-
-
 def may_be_shard(name: str) -> bool:
     """Whether a file without a suffix is named as TensorFlow names shards."""
     return _SHARD_OF_MANY.search(name) is not None
@@ -84,24 +80,24 @@ def read_entries(source: HashedReader, options: Options) -> Iterator[Record]:
     """Reads the records of a file.
 
     Raises:
-        TFRecordError: it is damaged, truncated or compressed.
+        ValueError: it is damaged, truncated or compressed.
     """
     number = 0
     while head := source.read(_HEADER.size):
         if len(head) < _HEADER.size:
-            raise TFRecordError(f"a truncated file: it ends within record {number}")
+            raise ValueError(f"a truncated file: it ends within record {number}")
         length, crc = _HEADER.unpack(head)
         if crc != masked_crc(_length_bytes(length)):
             hint = "; decompress it first" if number == 0 and head[:2] == b"\x1f\x8b" else ""
-            raise TFRecordError(
+            raise ValueError(
                 f"record {number}: its length is damaged, or this is not a TFRecord{hint}"
             )
         data = source.read(length)
         tail = source.read(_CRC.size)
         if len(data) < length or len(tail) < _CRC.size:
-            raise TFRecordError(f"a truncated file: it ends within record {number}")
+            raise ValueError(f"a truncated file: it ends within record {number}")
         if tail != _CRC.pack(masked_crc(data)):
-            raise TFRecordError(f"record {number}: its checksum does not match")
+            raise ValueError(f"record {number}: its checksum does not match")
         yield _find_images(data, number, options)
         number += 1
 

@@ -16,22 +16,20 @@ from l3dali.datasets.convert.containers import (
     has_index,
     index_name,
     kinds_of_sources,
-    shard_results,
 )
 from l3dali.datasets.convert.images import (
     SOURCE,
     SOURCE_FORMAT,
     FormatTotals,
     Options,
+    Sums,
     has_image_suffix,
     l3_names,
     renamed,
     result_names,
-    sum_totals,
 )
 from l3dali.datasets.convert.job import Job, may_be_done
 from l3dali.datasets.convert.manifest import DONE, DROPPED, FAILED, Manifest, Row
-from l3dali.datasets.convert.sources import place_of
 from l3dali.datasets.convert.storage import OWN_NAMES, Stored, leads_out, open_folder
 from l3dali.errors import UsageError
 
@@ -51,6 +49,7 @@ _COMPRESSED_SHARD = re.compile(
 _BATCH_FILES = 256
 _BATCH_BYTES = 2**22  # less than a second of work
 _BATCHES_A_WORKER = 4
+_MOST_NAMED = 10  # sources of a remark
 
 
 @dataclass
@@ -156,7 +155,7 @@ def find_work(
             is_kept = is_kept and name not in moved
             if row is not None and row.status == DONE and row.options not in options.accepted:
                 work.outdated[row.options] += 1
-            results = shard_results(name, kind)
+            results = [name, index_name(name)] if has_index(kind) else [name]
             if kind == FILES:
                 results = result_names(name, options, names.get(name))
             if row is not None and row.result is not None and is_kept:
@@ -231,11 +230,12 @@ def _find_unknown(work: Work, target: Folder, there: set[str], manifest: Manifes
 
 
 def _refuse_overlap(sources: Sources, target_url: str) -> None:
-    target = place_of(target_url)
-    for url in sources.folders:
-        if _is_within(target, place_of(url)) and (url in sources.whole or target == place_of(url)):
+    target = open_folder(target_url).real_place()
+    places = {url: open_folder(url).real_place() for url in sources.folders}
+    for url, place in places.items():
+        if _is_within(target, place) and (url in sources.whole or target == place):
             raise UsageError(f"{target_url} is in {url}; name a folder outside of it")
-    for place in [*map(place_of, sources.folders), *sources.linked]:
+    for place in [*places.values(), *sources.linked]:
         if _is_within(place, target):  # A result might replace a source.
             raise UsageError(f"the source {place} is in {target_url}; name another folder")
 
@@ -246,11 +246,8 @@ def _is_within(place: str, folder: str) -> bool:
 
 def _is_unchanged(row: Row, file: Stored, existing: Mapping[str, Stored], options: Options) -> bool:
     """Whether the row counts, and source and result are still those of the row."""
-    if not may_be_done(row, options):
-        return False
-    if not file.stamp:  # It is read to know.
-        return False
-    if Stored(row.source, row.source_bytes, row.source_stamp) != file:
+    is_known = file == Stored(row.source, row.source_bytes, row.source_stamp)
+    if not (may_be_done(row, options) and is_known and file.stamp):  # without one it is read
         return False
     if row.index is not None:
         index = existing.get(row.index)
@@ -293,31 +290,22 @@ def batches(
 HEADERS = ("format", "images", "pixels", "source", "result", "ratio")
 
 
-@dataclass
-class Summary:
+@dataclass(kw_only=True)
+class Summary(Sums):
     """Sums over the rows of a data set."""
 
     converted: int = 0  # rows of this run
     kept: int = 0  # rows that were done before
     shards: int = 0  # of both, those of shards
     failed: Counter[str] = field(default_factory=Counter)  # images by `keep` or `drop`
-    formats: dict[str, FormatTotals] = field(default_factory=dict)  # by format of the source
     copied: int = 0  # files without images, or their bytes in shards' stead
     others: Counter[str] = field(default_factory=Counter)  # the suffixes of these
     imageless: list[str] = field(default_factory=list)  # shards without images
     unindexed: int = 0  # WebDataset shards without an index for DALI
-    labels: Counter[str] = field(default_factory=Counter)  # images by the `--labels` that name them
-    label_kinds: Counter[str] = field(default_factory=Counter)  # label maps by kind
-    stored: Counter[str] = field(default_factory=Counter)  # images by format
-    remarks: Counter[str] = field(default_factory=Counter)  # images by what they leave out
+    remarked: dict[str, list[str]] = field(default_factory=dict)  # some sources by their remarks
     failures: list[Failure] = field(default_factory=list)  # images and files that failed
     seconds: float = 0.0  # of this run
     raw_bytes: int = 0  # pixels of this run
-
-    @property
-    def total(self) -> FormatTotals:
-        """The sum over all images."""
-        return sum_totals(self.formats.values())
 
     @property
     def done_text(self) -> str:
@@ -370,6 +358,10 @@ class Summary:
             "written_bytes": total.result_bytes,
             "seconds": round(self.seconds, 3),
             "palettes_expanded": total.expanded,
+            "remarks": [
+                {"text": text, "images": count, "first_files": self.remarked[text]}
+                for text, count in sorted(self.remarks.items())
+            ],
             "formats": {name: asdict(one) for name, one in sorted(self.formats.items())},
         }
 
@@ -396,7 +388,7 @@ def summarize(new: Iterable[Row], kept: Iterable[Row], seconds: float) -> Summar
                 summary.kept += not is_new
                 summary.shards += row.kind in SHARDS
             if is_new:
-                summary.raw_bytes += sum_totals(row.formats.values()).raw_bytes
+                summary.raw_bytes += row.total.raw_bytes
             if row.status == DONE and row.kind == OTHER:
                 summary.copied += 1
                 summary.others[PurePosixPath(row.source).suffix.lower()] += 1
@@ -407,6 +399,9 @@ def summarize(new: Iterable[Row], kept: Iterable[Row], seconds: float) -> Summar
             summary.stored.update(row.stored)
             summary.label_kinds.update(row.label_kinds)
             summary.remarks.update(row.remarks)
+            for text in row.remarks:
+                named = summary.remarked.setdefault(text, [])
+                named += [row.source] * (len(named) < _MOST_NAMED)
             for name, one in row.formats.items():
                 summary.formats.setdefault(name, FormatTotals()).add(one)
     return summary

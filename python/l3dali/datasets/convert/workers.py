@@ -41,7 +41,7 @@ from l3dali.datasets.convert.workers import serve_forks
 serve_forks(int(number))
 """
 Result = TypeVar("Result")
-_pools: list[list[Child]] = []  # idle ones
+_idle: list[Child] = []
 _server: socket.socket | None = None
 _server_lock = threading.Lock()
 
@@ -157,40 +157,35 @@ class Child:
                 os.kill(self._pid, number)
 
 
-def idle_children() -> list[Child]:
-    """A list of idle children for `borrowed`; empty in forks of this process."""
-    idle: list[Child] = []
-    _pools.append(idle)
-    return idle
-
-
-def take(idle: list[Child]) -> Child:
-    """A child that was idle, or a new one."""
-    with contextlib.suppress(IndexError):
-        return idle.pop()
-    return Child()
-
-
 @contextlib.contextmanager
-def borrowed(idle: list[Child]) -> Iterator[Child]:
-    """A child that was idle, or a new one; idle again after the block, ended if that raises."""
-    child = take(idle)
+def borrowed(*, kill: bool = True) -> Iterator[Child]:
+    """A child that was idle, or a new one; idle again after the block.
+
+    If the block raises, the child ends; without `kill` it may remove unfinished results first.
+    """
+    child = None
+    with contextlib.suppress(IndexError):
+        child = _idle.pop()
+    child = child or Child()
     try:
         yield child
-    except ChildDiedError:
-        raise
     except BaseException:
-        child.end(kill=True)
+        child.end(kill=kill)
         raise
-    idle.append(child)
+    _idle.append(child)
+
+
+def end_idle() -> None:
+    """Ends the idle children."""
+    while _idle:
+        _idle.pop().end()
 
 
 def _forget() -> None:
     """In a forked process: the server and its children belong to the parent."""
     global _server, _server_lock
     _server, _server_lock = None, threading.Lock()  # Another thread may have held it.
-    for idle in _pools:
-        idle.clear()
+    _idle.clear()
 
 
 os.register_at_fork(after_in_child=_forget)

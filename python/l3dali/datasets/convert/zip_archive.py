@@ -45,10 +45,6 @@ _COUNT_IS_ELSEWHERE = 0xFFFF  # in the ZIP64 record
 _UNIX, _MACOS = 3, 19
 
 
-class ZipError(ValueError):
-    """An archive that is damaged or cannot be converted."""
-
-
 @dataclass
 class Member(Entry):
     """A member of an archive; data that is not an image is copied when its turn comes."""
@@ -60,7 +56,7 @@ def read_entries(source: BinaryIO, options: Options) -> Iterator[Member]:
     """Reads the members of an archive, in the order of its directory.
 
     Raises:
-        ZipError: it is damaged or encrypted.
+        ValueError: it is damaged or encrypted.
     """
     with _opened(source) as archive:
         yield from _read_members(archive, options)
@@ -95,7 +91,7 @@ class _Writer(zipfile.ZipFile):
         """Writes a member: the result of an image, or its data, in parts.
 
         Raises:
-            ZipError: another member has its name.
+            ValueError: another member has its name.
         """
         name = old.filename
         if outcome is not None and outcome.failed and self._options.on_error == "drop":
@@ -112,7 +108,7 @@ class _Writer(zipfile.ZipFile):
             data = (outcome.data,)
             self._moved.add(posixpath.normpath(name))
         if info.filename in self.NameToInfo:
-            raise ZipError(f"{name}: another member would be {info.filename} too; rename one")
+            raise ValueError(f"{name}: another member would be {info.filename} too; rename one")
         if _is_link(info):
             data = [b"".join(data)]
             link = data[0].decode(errors="backslashreplace")
@@ -124,28 +120,28 @@ class _Writer(zipfile.ZipFile):
         info.external_attr = attributes  # zipfile has added a mode.
 
     def check_links(self) -> None:
-        """Raises ZipError if a link leads to an image that has another name now."""
+        """Raises ValueError if a link leads to an image that has another name now."""
         for end in self._moved & self._links.keys():
-            raise ZipError(f"{self._links[end]}: a link to an image, {end}; make it a file")
+            raise ValueError(f"{self._links[end]}: a link to an image, {end}; make it a file")
 
 
 @contextmanager
 def _opened(source: BinaryIO) -> Iterator[zipfile.ZipFile]:
     source.seek(0)
     if source.read(4) not in _STARTS:
-        raise ZipError("not a zip archive, or one with data before it")
+        raise ValueError("not a zip archive, or one with data before it")
     try:
         archive = zipfile.ZipFile(source)
     except Exception as error:  # zipfile raises anything on damaged data.
-        raise ZipError(f"not a whole zip archive: {error}") from error
+        raise ValueError(f"not a whole zip archive: {error}") from error
     with archive:
         members = archive.infolist()
         if min((info.header_offset for info in members), default=archive.start_dir):
-            raise ZipError("data before the first member: archives in one file are not supported")
+            raise ValueError("data before the first member: archives in one file are not supported")
         source.seek(-min(_MOST_END_BYTES, source.seek(0, io.SEEK_END)), io.SEEK_END)
         count = int.from_bytes(source.read().rpartition(_STARTS[1])[2][6:8], "little")
         if count not in (len(members), _COUNT_IS_ELSEWHERE):  # zipfile does not compare them.
-            raise ZipError(f"a damaged directory: {len(members)} members of {count}")
+            raise ValueError(f"a damaged directory: {len(members)} members of {count}")
         for info in members:
             info.filename = _name_of(info)
         yield archive
@@ -155,7 +151,7 @@ def _read_members(archive: zipfile.ZipFile, options: Options) -> Iterator[Member
     for info in archive.infolist():
         name = info.filename
         if info.flag_bits & _ENCRYPTED:
-            raise ZipError(f"{name}: an encrypted member")
+            raise ValueError(f"{name}: an encrypted member")
         blobs: list[Blob] = []
         if not info.is_dir():
             with _damage_of(name), archive.open(info) as file:
@@ -174,10 +170,10 @@ def _read_members(archive: zipfile.ZipFile, options: Options) -> Iterator[Member
 def _damage_of(name: str) -> Iterator[None]:
     try:
         yield
-    except (ZipError, MemoryError):
+    except (ValueError, MemoryError):
         raise
     except Exception as error:  # Each compression has errors of its own.
-        raise ZipError(f"{name}: a damaged member: {error}") from error
+        raise ValueError(f"{name}: a damaged member: {error}") from error
 
 
 def _name_of(info: zipfile.ZipInfo) -> str:
