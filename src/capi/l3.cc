@@ -167,7 +167,9 @@ Status ReadInfo(Parse* parse, const void* file, size_t file_size, l3_info* info)
 struct DecodePlan {
   unsigned threads;
   ImageView view;
-  TensorPlan tensor;
+  std::vector<GroupOutput> groups;
+  OutputPlan output;
+  OutputTensor tensor;
 };
 
 // False for options that no image fits.
@@ -203,14 +205,16 @@ Status PlanDecode(Parse* parse, const void* file, size_t file_size,
   }
   const Status status = parse(BytesOf(file), file_size, &plan->view);
   if (status != Status::kOk) return status;
-  switch (PlanOutput(request, plan->view.info, &plan->tensor)) {
+  switch (PlanOutput(request, plan->view.info, &plan->output, &plan->tensor)) {
     case Misfit::kNone: break;
     case Misfit::kType: return kTypeTooNarrow;
     case Misfit::kPixels: return kTooManyPixels;
     default: return Status::kInvalidArgument;
   }
-  const bool is_aligned = options.row_stride % OutputBytes(plan->tensor.output.type) == 0;
-  return is_aligned ? Status::kOk : Status::kInvalidArgument;
+  if (options.row_stride % OutputBytes(plan->output.type) != 0) return Status::kInvalidArgument;
+  plan->groups = PlanGroups(request, plan->view, &plan->output, 1);
+  // The file has changed since its validation.
+  return plan->groups.empty() ? Status::kCorruptHeader : Status::kOk;
 }
 
 void* Allocate(const l3_allocator& allocator, uint64_t bytes) {
@@ -225,24 +229,21 @@ bool ReadAllocator(const l3_allocator* from, l3_allocator* to) {
 
 void SetOutput(const DecodePlan& plan, const l3_decode_options& options, l3_output* output) {
   const bool is_planar = options.layout == L3_CHW;
-  const TensorPlan& tensor = plan.tensor;
+  const OutputTensor& tensor = plan.tensor;
   output->height = static_cast<uint32_t>(tensor.shape[is_planar ? 1 : 0]);
   output->width = static_cast<uint32_t>(tensor.shape[is_planar ? 2 : 1]);
-  output->channels = tensor.channels();
-  output->type = NumberOf(tensor.output.type);
+  output->channels = static_cast<uint32_t>(tensor.shape[is_planar ? 0 : 2]);
+  output->type = NumberOf(plan.output.type);
   output->bytes = tensor.bytes;
   output->row_stride = static_cast<uint64_t>(tensor.stride(Axis::kHeight));
   if (is_planar) output->plane_stride = static_cast<uint64_t>(tensor.stride(Axis::kChannel));
 }
 
-DecodeResult Decode(const DecodePlan& plan, void* pixels) {
+DecodeResult Decode(DecodePlan* plan, void* pixels) {
   constexpr uint64_t kTaskPixels = 1 << 16;
-  const std::vector<GroupOutput> shares = SplitOutputByGroup(plan.view, plan.tensor);
-  // The file has changed since its validation.
-  if (shares.empty()) return {Status::kCorruptHeader, L3_NO_TILE};
-  const OutputPlan output = PlaceOutput(shares, plan.tensor, pixels);
-  CpuBatch work({{&plan.view, &shares, &output, 1}}, kTaskPixels);
-  ParallelFor(work.task_count(), plan.threads, [&work](uint64_t task) { work.Run(task); });
+  plan->output.PlaceIn(pixels);
+  CpuBatch work({{&plan->view, &plan->groups, &plan->output, 1}}, kTaskPixels);
+  ParallelFor(work.task_count(), plan->threads, [&work](uint64_t task) { work.Run(task); });
   return work.Results()[0];
 }
 
@@ -260,9 +261,9 @@ Status DecodeFile(const void* file, size_t file_size, const l3_decode_options& o
     pixels_size = static_cast<size_t>(plan.tensor.bytes);
   }
   if (plan.tensor.bytes > pixels_size) return Status::kOutputTooSmall;
-  const size_t item = OutputBytes(plan.tensor.output.type);
+  const size_t item = OutputBytes(plan.output.type);
   if (reinterpret_cast<uintptr_t>(*pixels) % item != 0) return Status::kInvalidArgument;
-  const DecodeResult result = Decode(plan, *pixels);
+  const DecodeResult result = Decode(&plan, *pixels);
   if (result.status != Status::kOk && output != nullptr) output->bad_tile = result.tile;
   return result.status;
 }
@@ -272,11 +273,10 @@ Status ListRanges(const void* head, size_t head_size, const l3_decode_options& o
   DecodePlan plan = {};
   const Status status = PlanDecode(ParseIndex, head, head_size, options, &plan);
   if (status != Status::kOk) return status;
-  const std::vector<GroupOutput> groups = SplitOutputByGroup(plan.view, plan.tensor);
   const std::vector<ByteRange> found =
-      FindFileRanges({&plan.view, &groups, &plan.tensor.output, 1}, max_gap);
+      FindFileRanges({&plan.view, &plan.groups, &plan.output, 1}, max_gap);
   // The head has changed since it was validated.
-  if (groups.empty() || found.empty()) return Status::kCorruptHeader;
+  if (found.empty()) return Status::kCorruptHeader;
   *count = found.size();
   if (found.size() > capacity) return Status::kOutputTooSmall;
   for (const ByteRange& range : found) *ranges++ = {range.begin, range.end - range.begin};

@@ -4,6 +4,7 @@
 
 #include "nvimgcodec/image_request.h"
 #include "nvimgcodec/parser.h"
+#include "output/request.h"
 
 namespace l3 {
 namespace {
@@ -35,7 +36,7 @@ class Request {
   }
 
   nvimgcodecProcessingStatus_t Plan(const ImageInfo& info, const Orientation& stored,
-                                    TensorPlan* plan) const {
+                                    OutputPlan* plan) const {
     return PlanRequest(info, turns_ ? stored : kAsStored, image(), stream_.value.code_stream_view,
                        plan);
   }
@@ -71,18 +72,18 @@ nvimgcodecProcessingStatus_t Open(const Log& log, const nvimgcodecImageDesc_t* i
     LogDamage(log, "", status);
     return ToProcessingStatus(status);
   }
-  TensorPlan plan;
+  OutputPlan* const plan = &job->output;
   const nvimgcodecProcessingStatus_t planned =
-      request.Plan(job->view.info, ReadOrientation(FindChunk(job->view, kChunkExif)), &plan);
+      request.Plan(job->view.info, ReadOrientation(FindChunk(job->view, kChunkExif)), plan);
   if (planned != NVIMGCODEC_PROCESSING_STATUS_SUCCESS) return planned;
   if (request.image().buffer == nullptr || request.image().buffer_kind != kind ||
-      !IsAligned(request.image(), plan.output.type)) {
+      !IsAligned(request.image(), plan->type)) {
     const std::string where = kind == NVIMGCODEC_IMAGE_BUFFER_KIND_STRIDED_HOST ? "host" : "device";
     log.Fail("L3 needs a buffer in " + where + " memory that is aligned to its samples.");
     return kFail;
   }
-  job->groups = SplitOutputByGroup(job->view, plan);
-  job->output = PlaceOutput(job->groups, plan, request.image().buffer);
+  plan->PlaceIn(request.image().buffer);
+  job->groups = PlanGroups({}, job->view, plan, 1);  // requests here choose no channels
   job->stream = request.image().cuda_stream;
   return NVIMGCODEC_PROCESSING_STATUS_SUCCESS;
 }
@@ -98,7 +99,7 @@ nvimgcodecProcessingStatus_t CanDecodeImage(const nvimgcodecImageDesc_t* image,
     PeekedImage peeked;
     const Status status = Peek(code_stream->io_stream, &peeked);
     if (status != Status::kOk) return ToProcessingStatus(status);
-    TensorPlan plan;
+    OutputPlan plan;
     return request.Plan(peeked.info, peeked.orientation, &plan);
   });
 }

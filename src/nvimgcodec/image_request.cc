@@ -139,7 +139,7 @@ nvimgcodecOrientation_t ToNvimgcodec(const Orientation& orientation) {
 
 nvimgcodecProcessingStatus_t PlanRequest(const ImageInfo& info, const Orientation& orientation,
                                          const nvimgcodecImageInfo_t& image,
-                                         const nvimgcodecCodeStreamView_t* view, TensorPlan* plan) {
+                                         const nvimgcodecCodeStreamView_t* view, OutputPlan* plan) {
   if (image.num_planes == 0 || image.num_planes > kMaxChannels || !HasEqualPlanes(image)) {
     return NVIMGCODEC_PROCESSING_STATUS_NUM_PLANES_UNSUPPORTED;
   }
@@ -163,14 +163,15 @@ nvimgcodecProcessingStatus_t PlanRequest(const ImageInfo& info, const Orientatio
   if (buffer.is_planar) request.layout = kChw;
   request.row_stride_bytes = plane.row_stride;
   request.max_pixels = kMaxPixels;
-  switch (PlanOutput(request, info, plan)) {
+  OutputTensor tensor;
+  switch (PlanOutput(request, info, plan, &tensor)) {
     case Misfit::kNone: break;
     case Misfit::kWindow: return NVIMGCODEC_PROCESSING_STATUS_ROI_UNSUPPORTED;
     default: return NVIMGCODEC_PROCESSING_STATUS_RESOLUTION_UNSUPPORTED;
   }
   const size_t height_axis = buffer.is_planar ? 1 : 0;
-  const bool fits = plan->shape[height_axis] == plane.height &&
-                    plan->shape[height_axis + 1] == plane.width && plane.row_stride != 0;
+  const bool fits = tensor.shape[height_axis] == plane.height &&
+                    tensor.shape[height_axis + 1] == plane.width && plane.row_stride != 0;
   return fits ? NVIMGCODEC_PROCESSING_STATUS_SUCCESS
               : NVIMGCODEC_PROCESSING_STATUS_RESOLUTION_UNSUPPORTED;
 }

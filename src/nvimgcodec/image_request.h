@@ -4,7 +4,7 @@
 #include "format/image_view.h"
 #include "nvimgcodec/abi.h"
 #include "output/orientation.h"
-#include "output/tensor_plan.h"
+#include "output/output_plan.h"
 
 namespace l3 {
 
@@ -16,7 +16,7 @@ nvimgcodecOrientation_t ToNvimgcodec(const Orientation& orientation);
 // what of the request is not supported.
 nvimgcodecProcessingStatus_t PlanRequest(const ImageInfo& info, const Orientation& orientation,
                                          const nvimgcodecImageInfo_t& request,
-                                         const nvimgcodecCodeStreamView_t* view, TensorPlan* plan);
+                                         const nvimgcodecCodeStreamView_t* view, OutputPlan* plan);
 
 // Whether all planes are like the first.
 bool HasEqualPlanes(const nvimgcodecImageInfo_t& request);

@@ -130,21 +130,13 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     output.SetLayout(OutputLayout());
     jobs_.clear();
     job_images_.clear();
-    plans_.clear();
-    size_t windows = 0;
-    for (const Output& image : outputs_) windows += image.plans.size();
-    plans_.reserve(windows);  // jobs point at them
     for (int i = 0; i < input.num_samples(); ++i) {
       const InputImage& image = images_[i];
-      const Output& planned = outputs_[i];
+      Output& planned = outputs_[i];
       if (image.status != Status::kOk) continue;
-      const OutputPlan* const plans = plans_.data() + plans_.size();
-      auto* window = static_cast<uint8_t*>(output.raw_mutable_tensor(i));
-      for (const TensorPlan& plan : planned.plans) {
-        plans_.push_back(PlaceOutput(planned.groups, plan, window));
-        window += plan.bytes;
-      }
-      jobs_.push_back({&image.view, &planned.groups, plans, planned.plans.size(), image.cached});
+      for (OutputPlan& plan : planned.plans) plan.PlaceIn(output.raw_mutable_tensor(i));
+      jobs_.push_back(
+          {&image.view, &planned.groups, planned.plans.data(), planned.plans.size(), image.cached});
       jobs_.back().source = image.source.get();
       job_images_.push_back(i);
     }
@@ -186,7 +178,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
 
   // The windows of an image.
   struct Output {
-    std::vector<TensorPlan> plans;
+    std::vector<OutputPlan> plans;  // in the tensor of all of them
     std::vector<GroupOutput> groups;
     std::array<int64_t, 3> shape;  // of a window
     size_t window_count;  // of zeros, too
@@ -216,8 +208,7 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     asked_.volume = failed ? VolumeShape{} : FindVolume(image.view);
     Ask(ws, i, shown, failed, &asked_);
     request.window_count = std::max<uint64_t>(1, asked_.windows.size());
-    TensorPlan plan;
-    Misfit misfit = PlanWindows(image.info, &planned.plans, &plan);
+    Misfit misfit = PlanWindows(image.info, &planned.plans);
     const uint32_t stored = OutputChannels(request, image.info);
     if (IsVolume() && output_layout_.ndim() == 3 && stored != 1 && asked_.misfit.empty()) {
       asked_.misfit = dali::make_string("`output_layout=\"DHW\"` is for one channel, and ",
@@ -249,16 +240,18 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
     planned.shape = ShapeOf(request.layout, window, channels);
     planned.groups.clear();
     if (image.status != Status::kOk) return;
-    planned.groups = SplitOutputByGroup(image.view, plan);
+    planned.groups = PlanGroups(request, image.view, planned.plans.data(), planned.plans.size());
     if (!planned.groups.empty()) return;
     image.status = Status::kCorruptHeader;  // it has changed since it was validated
     failures_.Report(input, i, image.status);
   }
 
   // Plans the windows of an image, up to one that does not fit.
-  Misfit PlanWindows(const ImageInfo& info, std::vector<TensorPlan>* plans, TensorPlan* plan) {
+  Misfit PlanWindows(const ImageInfo& info, std::vector<OutputPlan>* plans) {
     plans->clear();
-    Misfit misfit = PlanImage(asked_.request, info, plan);
+    OutputPlan plan;
+    OutputTensor window;
+    Misfit misfit = PlanImage(asked_.request, info, &plan);
     ImageInfo shown = info;
     const VolumeShape& volume = asked_.volume;
     if (volume.depth != 0) shown.height_px = volume.height_px;  // of a slice
@@ -269,21 +262,22 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
       if (is_outside && !asked_.request.pads) return Misfit::kWindow;
       // Slices outside of the volume have nothing but border.
       if (is_outside) asked_.request.window->y.begin_px = volume.height_px;
-      misfit = PlanWindow(asked_.request, shown, plan);
+      misfit = PlanWindow(asked_.request, shown, &plan, &window);
       if (misfit != Misfit::kNone) break;
-      if (!is_outside) plan->output.window.y_px += static_cast<uint32_t>(z) * volume.rows;
-      if (IsVolume()) PlaceSlice(plan);
-      plans->push_back(*plan);
+      if (!is_outside) plan.window.y_px += static_cast<uint32_t>(z) * volume.rows;
+      if (IsVolume()) PlaceSlice(&plan, &window);
+      plan.origin_bytes += static_cast<int64_t>(i * window.bytes);
+      plans->push_back(plan);
     }
     return misfit;
   }
 
   // Slices of a volume are within its channels, where these come first.
-  void PlaceSlice(TensorPlan* plan) const {
+  void PlaceSlice(OutputPlan* plan, OutputTensor* slice) const {
     if (asked_.request.layout != kChw) return;
-    const int64_t slice_bytes = plan->stride(Axis::kChannel);
-    plan->output.SetChannelStride(slice_bytes * static_cast<int64_t>(asked_.windows.size()));
-    plan->bytes = static_cast<uint64_t>(slice_bytes);
+    const int64_t slice_bytes = slice->stride(Axis::kChannel);
+    plan->SetChannelStride(slice_bytes * static_cast<int64_t>(asked_.windows.size()));
+    slice->bytes = static_cast<uint64_t>(slice_bytes);
   }
 
   // Why the request does not fit an image.
@@ -345,7 +339,6 @@ class DecodeOperator : public dali::StatelessOperator<typename Backend::DaliBack
   // Kept from batch to batch for their memory.
   std::vector<WindowJob> jobs_;
   std::vector<int> job_images_;
-  std::vector<OutputPlan> plans_;
   std::vector<int32_t> statuses_;
 };
 

@@ -134,7 +134,7 @@ class NormalizingOperator : public DecodeOperator<Backend> {
                                const typename DecodeOperator<Backend>::Asked& asked,
                                ImageInfo* info) override {
     DecodeRequest request = asked.request;
-    TensorPlan plan;
+    OutputPlan plan;
     const auto fits = [&](size_t channels) {
       info->channels = static_cast<uint16_t>(channels);
       return PlanImage(request, *info, &plan) != Misfit::kValues;

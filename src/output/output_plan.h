@@ -109,7 +109,10 @@ struct Border {
 // its way, so strides may be negative and in any order. Pixels of the border, which have
 // an x or y below 0 or past the window, are filled.
 struct OutputPlan {
-  uint8_t* data;
+  union {
+    uint8_t* data;
+    int64_t origin_bytes;  // before PlaceIn(): from the begin of the tensor to `data`
+  };
   int64_t x_stride_bytes, y_stride_bytes;
   int64_t channel_offset_bytes[kMaxChannels];
   Window window;
@@ -139,6 +142,8 @@ struct OutputPlan {
     }
     return false;
   }
+  // Gives the tensor its memory.
+  void PlaceIn(void* tensor) { data = static_cast<uint8_t*>(tensor) + origin_bytes; }
   // Where channels are equally far apart.
   void SetChannelStride(int64_t bytes) {
     for (uint32_t c = 0; c < kMaxChannels; ++c) channel_offset_bytes[c] = c * bytes;

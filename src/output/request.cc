@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 #include <numeric>
 #include <utility>
 
@@ -190,21 +189,30 @@ Misfit PlanColors(const DecodeRequest& request, const ImageInfo& info, const Val
   return Misfit::kNone;
 }
 
-Misfit PlanChannels(const DecodeRequest& request, const ImageInfo& info, Values values,
-                    TensorPlan* plan) {
+Misfit PlanChannels(const DecodeRequest& request, const ImageInfo& info, const Values& values,
+                    OutputPlan* plan) {
   if (request.colors != Colors::kStored) return Misfit::kColors;
-  if (values.each.multiply.empty()) values.each.multiply = {1};
-  WideChannels wide = {Sources(info, request.channels), std::move(values.each.subtract),
-                       std::move(values.each.multiply), request.fill};
-  const uint32_t channels = static_cast<uint32_t>(wide.source.size());
+  const uint32_t channels = OutputChannels(request, info);
   const bool is_power_of_two = (channels & (channels - 1)) == 0;
   if (!FitValues(request, channels, channels) || (request.pad_channels && !is_power_of_two)) {
     return Misfit::kValues;
   }
-  plan->output.op = values.op;
-  plan->output.range = values.range;
-  plan->wide = std::make_shared<WideChannels>(std::move(wide));
+  plan->op = values.op;
+  plan->range = values.range;
   return Misfit::kNone;
+}
+
+// The groups of an image of up to kMaxChannels that is held by halves.
+std::vector<GroupOutput> AllGroups(const ImageView& view) {
+  std::vector<GroupOutput> all;
+  for (const ChannelGroup& group : ReadChannelGroups(view)) {
+    GroupOutput& output = all.emplace_back();
+    output.number = static_cast<uint16_t>(all.size() - 1);
+    output.group_channels = static_cast<uint8_t>(group.channels);
+    std::copy_n(group.channel, kMaxChannels, output.place);
+    output.is_merged = true;
+  }
+  return all;
 }
 
 // Whether the window can be decoded. A plan has one fill for a channel: the border's, or that of
@@ -218,22 +226,23 @@ bool FitsWindow(const DecodeRequest& request, const ImageInfo& info, const Regio
 
 // Sets shape, strides and size of the output of a window. False if its rows would overlap, or it
 // would not fit in any memory.
-bool PlaceAxes(const DecodeRequest& request, const Size& window, TensorPlan* plan) {
+bool PlaceAxes(const DecodeRequest& request, const Size& window, uint32_t channels, OutputType type,
+               OutputTensor* tensor) {
   constexpr uint64_t kMost = INT64_MAX / kMaxChannels;
-  plan->shape = ShapeOf(request.layout, window, plan->channels());
-  int64_t stride = OutputBytes(plan->output.type);
-  uint64_t rows = static_cast<uint64_t>(plan->shape[0] * plan->shape[1] * plan->shape[2]);
-  plan->bytes = static_cast<uint64_t>(stride);
+  tensor->shape = ShapeOf(request.layout, window, channels);
+  int64_t stride = OutputBytes(type);
+  uint64_t rows = static_cast<uint64_t>(tensor->shape[0] * tensor->shape[1] * tensor->shape[2]);
+  tensor->bytes = static_cast<uint64_t>(stride);
   for (size_t i = request.layout.size(); i-- > 0;) {
     if (request.layout[i] == Axis::kHeight && request.row_stride_bytes != 0) {
       const uint64_t row = request.row_stride_bytes;
       if (row < static_cast<uint64_t>(stride) || row > kMost / rows) return false;
       stride = static_cast<int64_t>(row);
     }
-    plan->strides[static_cast<size_t>(request.layout[i])] = stride;
-    plan->bytes += static_cast<uint64_t>((plan->shape[i] - 1) * stride);
-    stride *= plan->shape[i];
-    rows /= static_cast<uint64_t>(plan->shape[i]);
+    tensor->strides[static_cast<size_t>(request.layout[i])] = stride;
+    tensor->bytes += static_cast<uint64_t>((tensor->shape[i] - 1) * stride);
+    stride *= tensor->shape[i];
+    rows /= static_cast<uint64_t>(tensor->shape[i]);
   }
   return true;
 }
@@ -330,14 +339,14 @@ bool IsTooLarge(const DecodeRequest& request, const Size& window, uint32_t chann
   return static_cast<uint64_t>(window.width_px) > most / static_cast<uint64_t>(window.height_px);
 }
 
-Misfit PlanImage(const DecodeRequest& request, const ImageInfo& info, TensorPlan* plan) {
-  *plan = TensorPlan{};
+Misfit PlanImage(const DecodeRequest& request, const ImageInfo& info, OutputPlan* plan) {
+  *plan = OutputPlan{};
   if (FindMissing(info, request.channels) >= 0) return Misfit::kChannel;
   const OutputType type = request.type.value_or(StoredType(info));
-  plan->output.type = type;
-  Values values = PlanValues(request, info, type);
-  const Misfit misfit = IsWide(request, info) ? PlanChannels(request, info, std::move(values), plan)
-                                              : PlanColors(request, info, values, &plan->output);
+  plan->type = type;
+  const Values values = PlanValues(request, info, type);
+  const Misfit misfit = IsWide(request, info) ? PlanChannels(request, info, values, plan)
+                                              : PlanColors(request, info, values, plan);
   if (misfit != Misfit::kNone) return misfit;
   // Normalized samples have other values than the file.
   const bool keeps_values = !request.normalization || request.normalization->subtract.empty();
@@ -346,21 +355,59 @@ Misfit PlanImage(const DecodeRequest& request, const ImageInfo& info, TensorPlan
   return is_clear ? Misfit::kNone : Misfit::kType;
 }
 
-Misfit PlanWindow(const DecodeRequest& request, const ImageInfo& info, TensorPlan* plan) {
+Misfit PlanWindow(const DecodeRequest& request, const ImageInfo& info, OutputPlan* plan,
+                  OutputTensor* tensor) {
   const Size image = ShownSize(info, request.orientation);
   const Region region = request.window.value_or(WholeImage(image));
   if (!FitsWindow(request, info, region, image)) return Misfit::kWindow;
   const Size window = {region.x.size_px, region.y.size_px};
-  if (IsTooLarge(request, window, plan->channels())) return Misfit::kPixels;
-  if (!PlaceAxes(request, window, plan)) return Misfit::kStride;
-  plan->origin_bytes =
-      PlacePixels(info, request.orientation, region, request.mirror, plan->strides, &plan->output);
+  const uint32_t channels = OutputChannels(request, info);
+  if (IsTooLarge(request, window, channels)) return Misfit::kPixels;
+  if (!PlaceAxes(request, window, channels, plan->type, tensor)) return Misfit::kStride;
+  PlacePixels(info, request.orientation, region, request.mirror, tensor->strides, plan);
   return Misfit::kNone;
 }
 
-Misfit PlanOutput(const DecodeRequest& request, const ImageInfo& info, TensorPlan* plan) {
+Misfit PlanOutput(const DecodeRequest& request, const ImageInfo& info, OutputPlan* plan,
+                  OutputTensor* tensor) {
   const Misfit misfit = PlanImage(request, info, plan);
-  return misfit != Misfit::kNone ? misfit : PlanWindow(request, info, plan);
+  return misfit != Misfit::kNone ? misfit : PlanWindow(request, info, plan, tensor);
+}
+
+std::vector<GroupOutput> PlanGroups(const DecodeRequest& request, const ImageView& view,
+                                    OutputPlan* plans, size_t plan_count) {
+  if (!IsWide(request, view.info)) {
+    return view.is_group() ? std::vector<GroupOutput>{GroupOfView(view)} : AllGroups(view);
+  }
+  constexpr uint32_t kNoPlace = ~0u;
+  const std::vector<uint16_t> source = Sources(view.info, request.channels);
+  std::vector<uint32_t> place_of(view.info.channels, kNoPlace);
+  for (uint32_t place = 0; place < source.size(); ++place) place_of[source[place]] = place;
+  const OutputType type = request.type.value_or(StoredType(view.info));
+  const Normalization each = PlanValues(request, view.info, type).each;
+
+  std::vector<GroupOutput> outputs;
+  const std::vector<ChannelGroup> groups = ReadChannelGroups(view);
+  for (uint32_t g = 0; g < groups.size(); ++g) {
+    GroupOutput output = {};
+    output.number = static_cast<uint16_t>(g);
+    output.group_channels = static_cast<uint8_t>(groups[g].channels);
+    for (uint32_t i = 0; i < groups[g].channels; ++i) {
+      const uint32_t place = place_of[groups[g].channel[i]];
+      if (place == kNoPlace) continue;
+      const uint32_t c = output.channels++;
+      output.source[c] = static_cast<uint8_t>(i);
+      output.place[c] = static_cast<uint16_t>(place);
+      output.subtract[c] = ValueOf(each.subtract, place);
+      output.multiply[c] = each.multiply.empty() ? 1 : ValueOf(each.multiply, place);
+      output.fill[c] = ValueOf(request.fill, place);
+    }
+    if (output.channels != 0) outputs.push_back(output);
+  }
+  for (size_t i = 0; i < plan_count && outputs.size() == 1; ++i) {
+    plans[i] = outputs[0].PlanOf(plans[i]);
+  }
+  return outputs;
 }
 
 }  // namespace l3

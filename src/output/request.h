@@ -2,6 +2,7 @@
 // DALI's decoders.image and crop_mirror_normalize, for all faces. Layer: output.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,8 +11,9 @@
 #include "format/image_view.h"
 #include "output/orientation.h"
 #include "output/output_plan.h"
+#include "output/output_tensor.h"
 #include "output/region.h"
-#include "output/tensor_plan.h"
+#include "output/window_job.h"
 
 namespace l3 {
 
@@ -66,11 +68,18 @@ enum class Misfit {
 };
 
 // Plans what all windows of an image have in common: channels, type and values.
-Misfit PlanImage(const DecodeRequest& request, const ImageInfo& info, TensorPlan* plan);
+Misfit PlanImage(const DecodeRequest& request, const ImageInfo& info, OutputPlan* plan);
 // Plans where the pixels of `request.window` go. After PlanImage(), once for each window.
-Misfit PlanWindow(const DecodeRequest& request, const ImageInfo& info, TensorPlan* plan);
+Misfit PlanWindow(const DecodeRequest& request, const ImageInfo& info, OutputPlan* plan,
+                  OutputTensor* tensor);
 // Both, for one window.
-Misfit PlanOutput(const DecodeRequest& request, const ImageInfo& info, TensorPlan* plan);
+Misfit PlanOutput(const DecodeRequest& request, const ImageInfo& info, OutputPlan* plan,
+                  OutputTensor* tensor);
+// The groups of the image that have channels of the output, in the order of the file. If that is
+// one, completes these plans, those of all windows. None if a caller changed the list of groups
+// since ParseImage() validated it.
+std::vector<GroupOutput> PlanGroups(const DecodeRequest& request, const ImageView& view,
+                                    OutputPlan* plans, size_t plan_count);
 
 // How many channels the output has, or would have if the request fitted the image.
 uint32_t OutputChannels(const DecodeRequest& request, const ImageInfo& info);

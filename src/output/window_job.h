@@ -13,7 +13,6 @@
 namespace l3 {
 
 class PayloadSource;
-struct TensorPlan;
 
 // An image whose payloads are in device memory.
 struct DeviceImage {
@@ -89,13 +88,5 @@ inline GroupOutput GroupOfView(const ImageView& view) {
   group.group_channels = static_cast<uint8_t>(view.info.channels);
   return group;
 }
-
-// The groups that have channels of the plan's output, in the order of the file. None if a caller
-// changed the list of groups since ParseImage() validated it.
-std::vector<GroupOutput> SplitOutputByGroup(const ImageView& view, const TensorPlan& plan);
-
-// The plan of a window in a tensor with memory, as a WindowJob has it.
-OutputPlan PlaceOutput(const std::vector<GroupOutput>& shares, const TensorPlan& plan,
-                       void* tensor);
 
 }  // namespace l3

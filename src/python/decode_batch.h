@@ -124,7 +124,7 @@ class DecodeBatch {
     std::vector<WindowJob> jobs;
     for (const File& file : files_) {
       jobs.push_back(
-          {&views_[file.begin], &file.shares, outputs_.data() + file.begin, file.end - file.begin});
+          {&views_[file.begin], &file.groups, outputs_.data() + file.begin, file.end - file.begin});
     }
     return jobs;
   }
@@ -162,22 +162,22 @@ class DecodeBatch {
   // The shape of each output.
   std::vector<py::tuple> shapes() const {
     std::vector<py::tuple> shapes;
-    for (const TensorPlan& plan : plans_) {
-      shapes.push_back(py::make_tuple(plan.shape[0], plan.shape[1], plan.shape[2]));
+    for (const auto& [shape, strides, bytes] : tensors_) {
+      shapes.push_back(py::make_tuple(shape[0], shape[1], shape[2]));
     }
     return shapes;
   }
   // The name of each output's type.
   std::vector<std::string> types() const {
     std::vector<std::string> types;
-    for (const TensorPlan& plan : plans_) types.push_back(TypeName(plan.output.type));
+    for (const OutputPlan& plan : plans_) types.push_back(TypeName(plan.type));
     return types;
   }
 
   // How many bytes each output has, packed.
   std::vector<size_t> output_bytes() const {
     std::vector<size_t> sizes;
-    for (const TensorPlan& plan : plans_) sizes.push_back(static_cast<size_t>(plan.bytes));
+    for (const OutputTensor& tensor : tensors_) sizes.push_back(static_cast<size_t>(tensor.bytes));
     return sizes;
   }
 
@@ -188,13 +188,10 @@ class DecodeBatch {
       throw py::value_error("each item needs an output");
     }
     if (options_.is_partial) throw py::value_error("the files are not complete");
-    outputs_.clear();
-    for (const File& file : files_) {
-      for (size_t i = file.begin; i < file.end; ++i) {
-        void* const tensor = reinterpret_cast<void*>(addresses[i]);
-        outputs_.push_back(PlaceOutput(file.shares, plans_[i], tensor));
-        if (row_strides) outputs_[i].y_stride_bytes = (*row_strides)[i];
-      }
+    outputs_ = plans_;
+    for (size_t i = 0; i < size(); ++i) {
+      outputs_[i].PlaceIn(reinterpret_cast<void*>(addresses[i]));
+      if (row_strides) outputs_[i].y_stride_bytes = (*row_strides)[i];
     }
   }
 
@@ -212,7 +209,7 @@ class DecodeBatch {
   // A file: the items [begin, end) are windows of it.
   struct File {
     size_t begin, end;
-    std::vector<GroupOutput> shares;  // what is wanted of its groups of channels
+    std::vector<GroupOutput> groups;  // that have channels of the output
     FilePlace place;                  // empty for a buffer
     std::unique_ptr<uint8_t[]> memory = nullptr;  // of the file there, as far as it is read
     std::function<void()> raise = nullptr;  // what is wrong; needs the GIL
@@ -224,7 +221,12 @@ class DecodeBatch {
 
   DecodeBatch(size_t count, const std::vector<MaybeWindow>& windows, const DecodeRequest& request,
               const BatchOptions& options)
-      : options_(options), request_(request), windows_(windows), views_(count), plans_(count) {
+      : options_(options),
+        request_(request),
+        windows_(windows),
+        views_(count),
+        plans_(count),
+        tensors_(count) {
     if (windows.size() != count) throw py::value_error("each item needs a window, or None");
   }
 
@@ -263,8 +265,8 @@ class DecodeBatch {
       views_[i] = view;
       // Windows of a file have its channels in common.
       if (i > file->begin) plans_[i] = plans_[i - 1];
-      Misfit misfit = i > file->begin ? PlanWindow(request, info, &plans_[i])
-                                      : PlanOutput(request, info, &plans_[i]);
+      Misfit misfit = i > file->begin ? PlanWindow(request, info, &plans_[i], &tensors_[i])
+                                      : PlanOutput(request, info, &plans_[i], &tensors_[i]);
       if (options_.is_bfloat16 && !AllowsType(info, kBfloat16, request.fills_range)) {
         misfit = Misfit::kType;
       }
@@ -276,9 +278,9 @@ class DecodeBatch {
       };
       return;
     }
-    file->shares = SplitOutputByGroup(view, plans_[file->begin]);
+    file->groups = PlanGroups(request, view, &plans_[file->begin], file->end - file->begin);
     // The file has changed since it was validated.
-    if (file->shares.empty()) {
+    if (file->groups.empty()) {
       file->raise = [=] { Require(Status::kCorruptHeader, "", IndexOf(file->begin)); };
     }
   }
@@ -334,9 +336,8 @@ class DecodeBatch {
   }
 
   std::vector<ByteRange> RangesOf(const File& file, uint64_t max_gap) const {
-    std::vector<OutputPlan> plans;
-    for (size_t i = file.begin; i < file.end; ++i) plans.push_back(plans_[i].output);
-    return FindFileRanges({&views_[file.begin], &file.shares, plans.data(), plans.size()}, max_gap);
+    return FindFileRanges(
+        {&views_[file.begin], &file.groups, &plans_[file.begin], file.end - file.begin}, max_gap);
   }
 
   // Why the request does not fit an image.
@@ -381,7 +382,8 @@ class DecodeBatch {
   const std::vector<MaybeWindow> windows_;
   std::deque<BufferBytes> bytes_;
   std::vector<ImageView> views_;
-  std::vector<TensorPlan> plans_;
+  std::vector<OutputPlan> plans_;
+  std::vector<OutputTensor> tensors_;
   std::vector<File> files_;
   std::vector<OutputPlan> outputs_;  // of each item
 };

@@ -67,13 +67,12 @@ DecodeResult FirstBadOf(const std::vector<DecodeResult>& results) {
 }
 
 // Decodes channels of an image by their groups, as adapters do it.
-DecodeResult DecodeGroups(uint32_t engine, const l3::ImageView& view, const l3::TensorPlan& plan,
-                          uint8_t* tensor, unsigned threads, const l3::ForEach& for_each,
-                          uint64_t* decoded_tiles) {
-  const std::vector<l3::GroupOutput> shares = l3::SplitOutputByGroup(view, plan);
-  if (shares.empty()) return {Status::kCorruptHeader, 0};
-  const l3::OutputPlan output = PlaceOutput(shares, plan, tensor);
-  const l3::WindowJob job = {&view, &shares, &output, 1};
+DecodeResult DecodeGroups(uint32_t engine, const l3::ImageView& view,
+                          const l3::DecodeRequest& request, l3::OutputPlan plan, unsigned threads,
+                          const l3::ForEach& for_each, uint64_t* decoded_tiles) {
+  const std::vector<l3::GroupOutput> groups = l3::PlanGroups(request, view, &plan, 1);
+  if (groups.empty()) return {Status::kCorruptHeader, 0};
+  const l3::WindowJob job = {&view, &groups, &plan, 1};
   if (const l3::GpuLimits* gpu = EmulatedGpuOf(engine)) {
     return FirstBadOf(l3::DecodeBatchEmulated({job}, *gpu, for_each, decoded_tiles));
   }
@@ -83,36 +82,29 @@ DecodeResult DecodeGroups(uint32_t engine, const l3::ImageView& view, const l3::
   return batch.Results()[0];
 }
 
-// The image as stored, of more than four channels.
-l3::TensorPlan WholeWidePlan(const l3::ImageInfo& info, uint64_t row_stride_bytes) {
-  l3::DecodeRequest request;
-  request.row_stride_bytes = row_stride_bytes;
-  request.max_pixels = ~uint64_t{0};
-  l3::TensorPlan plan;
-  l3::PlanOutput(request, info, &plan);
-  return plan;
-}
-
-// A plan for up to four of more channels: sources are numbers of the image's channels.
-l3::TensorPlan ToWidePlan(const L3TestPlan& from, const l3::OutputPlan& output) {
-  l3::TensorPlan plan = {};
-  plan.output = output;
+// What a plan asks for of up to four of more channels: sources are numbers of the image's channels.
+l3::DecodeRequest ChannelsOf(const L3TestPlan& plan) {
   const auto list = [&](const float* values) {
-    return std::vector<float>(values, values + from.channels);
+    return std::vector<float>(values, values + plan.channels);
   };
-  plan.wide = std::make_shared<l3::WideChannels>(
-      l3::WideChannels{{from.source, from.source + from.channels},
-                       list(from.subtract),
-                       list(from.multiply),
-                       list(from.fill)});
-  return plan;
+  l3::DecodeRequest request;
+  request.channels = {plan.source, plan.source + plan.channels};
+  request.normalization = {list(plan.subtract), list(plan.multiply)};
+  request.fill = list(plan.fill);
+  return request;
 }
 
 DecodeResult Decode(uint32_t engine, const l3::ImageView& view, const l3::ImageOutput& output,
                     unsigned threads, const l3::ForEach& for_each = nullptr) {
   if (!view.is_group()) {
-    return DecodeGroups(engine, view, WholeWidePlan(view.info, output.row_stride_bytes),
-                        output.data, threads, for_each, nullptr);
+    l3::DecodeRequest request;
+    request.row_stride_bytes = output.row_stride_bytes;
+    request.max_pixels = ~uint64_t{0};
+    l3::OutputPlan plan;
+    l3::OutputTensor tensor;
+    l3::PlanOutput(request, view.info, &plan, &tensor);
+    plan.PlaceIn(output.data);
+    return DecodeGroups(engine, view, request, plan, threads, for_each, nullptr);
   }
   if (const l3::GpuLimits* gpu = EmulatedGpuOf(engine)) {
     l3::OutputPlan plan = l3::WholeImagePlan(view.info, output.data);
@@ -321,11 +313,10 @@ uint32_t l3_test_decode_plans(uint32_t engine, const uint8_t* data, size_t size,
     }
     for (size_t i = 0; i < plan_count && !view.is_group(); ++i) {
       const bool is_wide = view.info.channels > l3::kMaxChannels;
-      const l3::TensorPlan plan = is_wide ? ToWidePlan(plans[i], placed[i])
-                                          : l3::TensorPlan{placed[i], nullptr, 0, {}, {}, 0};
+      const l3::DecodeRequest request = is_wide ? ChannelsOf(plans[i]) : l3::DecodeRequest{};
       uint64_t tiles = 0;
       result = FirstBad(result,
-                        DecodeGroups(engine, view, plan, placed[i].data, threads, nullptr, &tiles));
+                        DecodeGroups(engine, view, request, placed[i], threads, nullptr, &tiles));
       *decoded_tiles += tiles;
     }
     *bad_tile = result.tile;
@@ -374,13 +365,11 @@ uint64_t l3_test_uploaded_bytes(const uint8_t* data, size_t size, const L3TestPl
     l3::ImageView view;
     const Status status = l3::ParseImage(data, size, &view);
     if (status == Status::kOk) {
-      l3::TensorPlan wide = {};
-      wide.output = ToOutputPlan(*plan, nullptr);
-      if (!view.is_group()) wide = ToWidePlan(*plan, wide.output);
-      const std::vector<l3::GroupOutput> shares = l3::SplitOutputByGroup(view, wide);
-      const l3::OutputPlan output = PlaceOutput(shares, wide, nullptr);
-      l3::WindowJob job = {&view, &shares, &output, 1};
-      for (size_t g = 0; g < shares.size(); ++g) {
+      l3::OutputPlan output = ToOutputPlan(*plan, nullptr);
+      const l3::DecodeRequest request = view.is_group() ? l3::DecodeRequest{} : ChannelsOf(*plan);
+      const std::vector<l3::GroupOutput> groups = l3::PlanGroups(request, view, &output, 1);
+      l3::WindowJob job = {&view, &groups, &output, 1};
+      for (size_t g = 0; g < groups.size(); ++g) {
         job.group_begin = g;
         job.group_end = g + 1;
         bytes += l3::UploadedBytesEmulated({job});

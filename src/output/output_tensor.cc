@@ -1,4 +1,4 @@
-#include "output/tensor_plan.h"
+#include "output/output_tensor.h"
 
 #include <algorithm>
 #include <utility>
@@ -47,8 +47,8 @@ std::array<int64_t, 3> ShapeOf(const Layout& layout, const Size& size, int64_t c
   return {size_of(layout[0]), size_of(layout[1]), size_of(layout[2])};
 }
 
-int64_t PlacePixels(const ImageInfo& info, const Orientation& orientation, const Region& region,
-                    bool mirror, const Strides& strides, OutputPlan* output) {
+void PlacePixels(const ImageInfo& info, const Orientation& orientation, const Region& region,
+                 bool mirror, const Strides& strides, OutputPlan* output) {
   const Size image = ShownSize(info, orientation);
   AxisPlan x = PlanAxis(region.x, image.width_px, strides[static_cast<size_t>(Axis::kWidth)]);
   AxisPlan y = PlanAxis(region.y, image.height_px, strides[static_cast<size_t>(Axis::kHeight)]);
@@ -58,14 +58,12 @@ int64_t PlacePixels(const ImageInfo& info, const Orientation& orientation, const
   if (orientation.flip_x) Flip(&x, &origin_bytes);
   if (orientation.flip_y) Flip(&y, &origin_bytes);
 
-  // `data` is the window's first pixel.
-  origin_bytes += x.before_px * x.stride_bytes + y.before_px * y.stride_bytes;
+  output->origin_bytes = origin_bytes + x.before_px * x.stride_bytes + y.before_px * y.stride_bytes;
   output->x_stride_bytes = x.stride_bytes;
   output->y_stride_bytes = y.stride_bytes;
   output->SetChannelStride(strides[static_cast<size_t>(Axis::kChannel)]);
   output->window = {x.begin_px, y.begin_px, x.size_px, y.size_px};
   output->border = {x.before_px, y.before_px, x.after_px, y.after_px};
-  return origin_bytes;
 }
 
 }  // namespace l3
