@@ -129,6 +129,33 @@ L3_HOST_DEVICE inline Status ReadSparseRow(const uint8_t* payload, uint32_t size
   return Status::kOk;
 }
 
+// A row of a channel that is not constant: its folded residuals and its predictor. `widths` are
+// those of the row above, and become the row's own. kReadDense is ReadDenseRow(), or what does the
+// same.
+template <auto kReadDense = ReadDenseRow>
+L3_HOST_DEVICE inline Status ReadPackedRow(const uint8_t* payload, uint32_t size,
+                                           const PackedChannel& channel, uint32_t y,
+                                           uint32_t groups, uint32_t used_bits, uint8_t* widths,
+                                           uint32_t* pos, uint16_t* folded, uint32_t* predictor) {
+  const uint8_t* codes = payload + channel.widths_offset + y * channel.width_row_bytes;
+  Status status;
+  if (channel.layout == ChannelLayout::kSparse) {
+    const bool row_coded = ReadBit(payload + channel.widths_offset, y) != 0;
+    status = ReadSparseRow(payload, size, row_coded, groups, used_bits, pos, folded);
+  } else {
+    for (uint32_t g = 0; g < groups; ++g) {
+      widths[g] =
+          static_cast<uint8_t>(channel.layout == ChannelLayout::kDelta
+                                   ? NextDeltaWidth(widths[g], ReadCode2(codes, g), used_bits)
+                                   : WidthOfCode(ReadCode4(codes, g), used_bits));
+    }
+    status = kReadDense(payload, size, widths, groups, pos, folded);
+  }
+  if (status != Status::kOk) return status;
+  *predictor = ReadOnce(ReadCode4(payload + channel.predictors_offset, y));
+  return *predictor < kNumPredictors ? Status::kOk : Status::kCorruptTile;
+}
+
 // Makes a row from folded residuals and the row above, `width` samples each.
 L3_HOST_DEVICE inline void ReconstructRow(uint32_t predictor, const uint16_t* above,
                                           const uint16_t* folded, uint32_t width, uint32_t mask,

@@ -247,23 +247,10 @@ Status DecodePacked(const ImageInfo& info, const SampleMap& map, const TileRect&
     for (uint32_t c = 0; c < info.channels; ++c) {
       const PackedChannel& channel = body.channel[c];
       if (channel.layout == ChannelLayout::kConstant) continue;
-      const uint8_t* codes = tile.data + channel.widths_offset + y * channel.width_row_bytes;
-      if (channel.layout == ChannelLayout::kSparse) {
-        const bool row_coded = ReadBit(tile.data + channel.widths_offset, y) != 0;
-        status =
-            ReadSparseRow(tile.data, tile.size, row_coded, groups, info.used_bits, &pos, folded);
-      } else {
-        for (uint32_t g = 0; g < groups; ++g) {
-          widths[c][g] = static_cast<uint8_t>(
-              channel.layout == ChannelLayout::kDelta
-                  ? NextDeltaWidth(widths[c][g], ReadCode2(codes, g), info.used_bits)
-                  : WidthOfCode(ReadCode4(codes, g), info.used_bits));
-        }
-        status = ReadDenseRow(tile.data, tile.size, widths[c], groups, &pos, folded);
-      }
+      uint32_t predictor;
+      status = ReadPackedRow<ReadDenseRow>(tile.data, tile.size, channel, y, groups, info.used_bits,
+                                           widths[c], &pos, folded, &predictor);
       if (status != Status::kOk) return status;
-      const uint32_t predictor = ReadOnce(ReadCode4(tile.data + channel.predictors_offset, y));
-      if (predictor >= kNumPredictors) return Status::kCorruptTile;
       if (y >= rows_wanted) continue;
       kReconstruct[predictor](above[c], folded, rect.width_px, mask, &current[c]);
     }
