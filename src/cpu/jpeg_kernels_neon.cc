@@ -29,7 +29,7 @@ L3_OP Vector From(uint16x8_t v) { return vreinterpretq_s16_u16(v); }
 L3_OP Vector Load(const void* p) { return From(vld1q_u8(static_cast<const uint8_t*>(p))); }
 L3_OP void Store(void* p, Vector v) { vst1q_u8(static_cast<uint8_t*>(p), AsBytes(v)); }
 L3_OP Vector Fill16(int32_t v) { return vdupq_n_s16(static_cast<int16_t>(v)); }
-L3_OP Vector Fill32(int32_t v) { return vreinterpretq_s16_s32(vdupq_n_s32(v)); }
+L3_OP Vector Fill(int32_t v) { return vreinterpretq_s16_s32(vdupq_n_s32(v)); }
 // Sums wrap around, which numbers with signs must not: GCC adds them as C++ does.
 L3_OP Vector Add16(Vector a, Vector b) {
   return vreinterpretq_s16_u16(vaddq_u16(vreinterpretq_u16_s16(a), vreinterpretq_u16_s16(b)));
@@ -37,11 +37,11 @@ L3_OP Vector Add16(Vector a, Vector b) {
 L3_OP Vector Sub16(Vector a, Vector b) {
   return vreinterpretq_s16_u16(vsubq_u16(vreinterpretq_u16_s16(a), vreinterpretq_u16_s16(b)));
 }
-L3_OP int32x4_t Add32(int32x4_t a, int32x4_t b) {
+L3_OP int32x4_t Add(int32x4_t a, int32x4_t b) {
   return vreinterpretq_s32_u32(vaddq_u32(vreinterpretq_u32_s32(a), vreinterpretq_u32_s32(b)));
 }
-L3_OP int32x4_t Add32(int32x4_t a, Vector b) { return Add32(a, As32(b)); }
-L3_OP int32x4_t Sub32(int32x4_t a, int32x4_t b) {
+L3_OP int32x4_t Add(int32x4_t a, Vector b) { return Add(a, As32(b)); }
+L3_OP int32x4_t Sub(int32x4_t a, int32x4_t b) {
   return vreinterpretq_s32_u32(vsubq_u32(vreinterpretq_u32_s32(a), vreinterpretq_u32_s32(b)));
 }
 L3_OP Vector ZipLow16(Vector a, Vector b) { return vzip1q_s16(a, b); }

@@ -13,57 +13,19 @@
 namespace l3 {
 namespace {
 
-// The bits of two numbers side by side.
-constexpr int TwoWords(int32_t a, int32_t b) {
-  return static_cast<int>(static_cast<uint32_t>(a & 0xFFFF) | static_cast<uint32_t>(b) << 16);
-}
-
 namespace avx2 {
 
 #define L3_JPEG L3_AVX2
 #define L3_OP L3_AVX2 __attribute__((always_inline)) inline
+#define L3_MM(name) _mm256_##name
+#define L3_SI(name) _mm256_##name##_si256
 using Vector = __m256i;
-struct Wide {
-  Vector low, high;
-};
 constexpr uint32_t kLanes = 16;
 constexpr uint32_t kRowBlocks = 4;
 
-L3_OP Vector Load(const void* p) { return x86::Load(p); }
-L3_OP void Store(void* p, Vector v) { x86::Store(p, v); }
-L3_OP Vector Fill16(int32_t v) { return _mm256_set1_epi16(static_cast<short>(v)); }
-L3_OP Vector Fill32(int32_t v) { return _mm256_set1_epi32(v); }
-L3_OP Vector Add16(Vector a, Vector b) { return _mm256_add_epi16(a, b); }
-L3_OP Vector Sub16(Vector a, Vector b) { return _mm256_sub_epi16(a, b); }
-L3_OP Vector Add32(Vector a, Vector b) { return _mm256_add_epi32(a, b); }
-L3_OP Vector Sub32(Vector a, Vector b) { return _mm256_sub_epi32(a, b); }
-L3_OP Vector ZipLow16(Vector a, Vector b) { return _mm256_unpacklo_epi16(a, b); }
-L3_OP Vector ZipHigh16(Vector a, Vector b) { return _mm256_unpackhi_epi16(a, b); }
-L3_OP Vector ZipLow32(Vector a, Vector b) { return _mm256_unpacklo_epi32(a, b); }
-L3_OP Vector ZipHigh32(Vector a, Vector b) { return _mm256_unpackhi_epi32(a, b); }
-template <int kBits>
-L3_OP Vector ShiftRight16(Vector v) {
-  return _mm256_srli_epi16(v, kBits);
-}
-// a * ka + b * kb
-L3_OP Wide Mix(Vector a, int32_t ka, Vector b, int32_t kb) {
-  const Vector factors = Fill32(TwoWords(ka, kb));
-  return {_mm256_madd_epi16(ZipLow16(a, b), factors), _mm256_madd_epi16(ZipHigh16(a, b), factors)};
-}
-L3_OP Wide Times8192(Vector v) {
-  const Vector zero = _mm256_setzero_si256();
-  return {_mm256_srai_epi32(ZipLow16(zero, v), 3), _mm256_srai_epi32(ZipHigh16(zero, v), 3)};
-}
-// Without the lowest bits, saturated.
-template <int kShift>
-L3_OP Vector Narrow(const Wide& v) {
-  return _mm256_packs_epi32(_mm256_srai_epi32(v.low, kShift), _mm256_srai_epi32(v.high, kShift));
-}
-// (v * factor + 2^14) >> 15
-L3_OP Vector Scale(Vector v, int32_t factor) { return _mm256_mulhrs_epi16(v, Fill16(factor)); }
-// Numbers below 256 as the bytes of a lane.
-L3_OP Vector JoinBytes(Vector a, Vector b) { return _mm256_or_si256(a, _mm256_slli_epi16(b, 8)); }
-// The same of numbers plus 128, saturated.
+#include "cpu/jpeg_kernels_x86.inc"
+
+// Numbers plus 128, saturated, as the bytes of a lane.
 L3_OP Vector JoinSamples(Vector a, Vector b) {
   const Vector low = Fill16(-128);
   const Vector high = Fill16(127);
@@ -77,10 +39,6 @@ L3_OP void StoreBytes(uint8_t* p, Vector v) {
   const Vector bytes = _mm256_permute4x64_epi64(_mm256_packus_epi16(v, v), 0x08);
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(bytes));
 }
-// Bytes as lanes, in an order that SaturateBytes() undoes.
-L3_OP Vector LowBytes(Vector v) { return _mm256_unpacklo_epi8(v, _mm256_setzero_si256()); }
-L3_OP Vector HighBytes(Vector v) { return _mm256_unpackhi_epi8(v, _mm256_setzero_si256()); }
-L3_OP Vector SaturateBytes(Vector low, Vector high) { return _mm256_packus_epi16(low, high); }
 L3_OP void StorePixels(Vector* v, uint8_t* out) { x86::StorePixels<x86::ByteLanes, 3>(v, out); }
 // kRowBlocks blocks side by side as rows.
 L3_OP void RowsOfBlocks(const uint8_t* blocks, uint8_t* rows, size_t stride) {
@@ -101,6 +59,8 @@ L3_OP void RowsOfBlocks(const uint8_t* blocks, uint8_t* rows, size_t stride) {
 
 #undef L3_JPEG
 #undef L3_OP
+#undef L3_MM
+#undef L3_SI
 
 }  // namespace avx2
 
@@ -108,43 +68,14 @@ namespace avx512 {
 
 #define L3_JPEG L3_AVX512
 #define L3_OP L3_AVX512 __attribute__((always_inline)) inline
+#define L3_MM(name) _mm512_##name
+#define L3_SI(name) _mm512_##name##_si512
 using Vector = __m512i;
-struct Wide {
-  Vector low, high;
-};
 constexpr uint32_t kLanes = 32;
 constexpr uint32_t kRowBlocks = 8;
 
-L3_OP Vector Load(const void* p) { return _mm512_loadu_si512(p); }
-L3_OP void Store(void* p, Vector v) { _mm512_storeu_si512(p, v); }
-L3_OP Vector Fill16(int32_t v) { return _mm512_set1_epi16(static_cast<short>(v)); }
-L3_OP Vector Fill32(int32_t v) { return _mm512_set1_epi32(v); }
-L3_OP Vector Add16(Vector a, Vector b) { return _mm512_add_epi16(a, b); }
-L3_OP Vector Sub16(Vector a, Vector b) { return _mm512_sub_epi16(a, b); }
-L3_OP Vector Add32(Vector a, Vector b) { return _mm512_add_epi32(a, b); }
-L3_OP Vector Sub32(Vector a, Vector b) { return _mm512_sub_epi32(a, b); }
-L3_OP Vector ZipLow16(Vector a, Vector b) { return _mm512_unpacklo_epi16(a, b); }
-L3_OP Vector ZipHigh16(Vector a, Vector b) { return _mm512_unpackhi_epi16(a, b); }
-L3_OP Vector ZipLow32(Vector a, Vector b) { return _mm512_unpacklo_epi32(a, b); }
-L3_OP Vector ZipHigh32(Vector a, Vector b) { return _mm512_unpackhi_epi32(a, b); }
-template <int kBits>
-L3_OP Vector ShiftRight16(Vector v) {
-  return _mm512_srli_epi16(v, kBits);
-}
-L3_OP Wide Mix(Vector a, int32_t ka, Vector b, int32_t kb) {
-  const Vector factors = Fill32(TwoWords(ka, kb));
-  return {_mm512_madd_epi16(ZipLow16(a, b), factors), _mm512_madd_epi16(ZipHigh16(a, b), factors)};
-}
-L3_OP Wide Times8192(Vector v) {
-  const Vector zero = _mm512_setzero_si512();
-  return {_mm512_srai_epi32(ZipLow16(zero, v), 3), _mm512_srai_epi32(ZipHigh16(zero, v), 3)};
-}
-template <int kShift>
-L3_OP Vector Narrow(const Wide& v) {
-  return _mm512_packs_epi32(_mm512_srai_epi32(v.low, kShift), _mm512_srai_epi32(v.high, kShift));
-}
-L3_OP Vector Scale(Vector v, int32_t factor) { return _mm512_mulhrs_epi16(v, Fill16(factor)); }
-L3_OP Vector JoinBytes(Vector a, Vector b) { return _mm512_or_si512(a, _mm512_slli_epi16(b, 8)); }
+#include "cpu/jpeg_kernels_x86.inc"
+
 L3_OP Vector JoinSamples(Vector a, Vector b) {
   const Vector low = Fill16(-128);
   const Vector high = Fill16(127);
@@ -156,9 +87,6 @@ L3_OP Vector JoinSamples(Vector a, Vector b) {
 }
 L3_OP Vector LoadBytes(const uint8_t* p) { return _mm512_cvtepu8_epi16(x86::Load(p)); }
 L3_OP void StoreBytes(uint8_t* p, Vector v) { x86::Store(p, _mm512_cvtepi16_epi8(v)); }
-L3_OP Vector LowBytes(Vector v) { return _mm512_unpacklo_epi8(v, _mm512_setzero_si512()); }
-L3_OP Vector HighBytes(Vector v) { return _mm512_unpackhi_epi8(v, _mm512_setzero_si512()); }
-L3_OP Vector SaturateBytes(Vector low, Vector high) { return _mm512_packus_epi16(low, high); }
 
 // Where the bytes of three vectors of pixels come from: of red and green, then of blue, whose
 // places the second table has too.
@@ -213,6 +141,8 @@ L3_OP void RowsOfBlocks(const uint8_t* blocks, uint8_t* rows, size_t stride) {
 
 #undef L3_JPEG
 #undef L3_OP
+#undef L3_MM
+#undef L3_SI
 
 }  // namespace avx512
 }  // namespace

@@ -27,76 +27,23 @@ constexpr uint32_t kWidth = 16;
 constexpr uint32_t kParts = 2;
 constexpr uint32_t kTilesInTurn = 2;
 
-L3_OP Vector Load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
-L3_OP void Store(void* p, Vector v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
-L3_OP Vector Fill(uint32_t v) { return _mm256_set1_epi32(static_cast<int>(v)); }
-L3_OP Vector Fill16(uint32_t v) { return _mm256_set1_epi16(static_cast<short>(v)); }
+#define L3_MM(name) _mm256_##name
+#define L3_SI(name) _mm256_##name##_si256
+#include "cpu/x86_vectors.inc"
+
 L3_OP Vector Repeat16Bytes(const uint8_t* p) {
   return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
-L3_OP Vector And(Vector a, Vector b) { return _mm256_and_si256(a, b); }
-L3_OP Vector AndNot(Vector a, Vector b) { return _mm256_andnot_si256(b, a); }
-L3_OP Vector Or(Vector a, Vector b) { return _mm256_or_si256(a, b); }
-L3_OP Vector Xor(Vector a, Vector b) { return _mm256_xor_si256(a, b); }
 L3_OP Vector SelectOf(Vector mask, Vector yes, Vector no) {
   return _mm256_blendv_epi8(no, yes, mask);
 }
-L3_OP Vector Add(Vector a, Vector b) { return _mm256_add_epi32(a, b); }
-L3_OP Vector Sub(Vector a, Vector b) { return _mm256_sub_epi32(a, b); }
 L3_OP Vector Mul(Vector a, Vector b) { return _mm256_mullo_epi32(a, b); }
-L3_OP Vector Min(Vector a, Vector b) { return _mm256_min_epi32(a, b); }
-L3_OP Vector Max(Vector a, Vector b) { return _mm256_max_epi32(a, b); }
-template <int kBits>
-L3_OP Vector ShiftLeft(Vector v) {
-  return _mm256_slli_epi32(v, kBits);
-}
-template <int kBits>
-L3_OP Vector ShiftRight(Vector v) {
-  return _mm256_srli_epi32(v, kBits);
-}
-template <int kBits>
-L3_OP Vector ShiftRightSigned(Vector v) {
-  return _mm256_srai_epi32(v, kBits);
-}
-L3_OP Vector ShiftLeftBy(Vector v, Vector bits) { return _mm256_sllv_epi32(v, bits); }
-L3_OP Vector ShiftRightBy(Vector v, Vector bits) { return _mm256_srlv_epi32(v, bits); }
-L3_OP Vector FloatBits(Vector v) { return _mm256_castps_si256(_mm256_cvtepi32_ps(v)); }
-L3_OP Vector Add16(Vector a, Vector b) { return _mm256_add_epi16(a, b); }
-L3_OP Vector Sub16(Vector a, Vector b) { return _mm256_sub_epi16(a, b); }
-L3_OP Vector Mul16(Vector a, Vector b) { return _mm256_mullo_epi16(a, b); }
-L3_OP Vector Min16(Vector a, Vector b) { return _mm256_min_epi16(a, b); }
-L3_OP Vector Max16(Vector a, Vector b) { return _mm256_max_epi16(a, b); }
-L3_OP Vector LeastOf16(Vector a, Vector b) { return _mm256_min_epu16(a, b); }
-L3_OP Vector AddCapped16(Vector a, Vector b) { return _mm256_adds_epu16(a, b); }
-L3_OP Vector Excess16(Vector a, Vector b) { return _mm256_subs_epu16(a, b); }
-L3_OP Vector Average16(Vector a, Vector b) { return _mm256_avg_epu16(a, b); }
-template <int kBits>
-L3_OP Vector ShiftLeft16(Vector v) {
-  return _mm256_slli_epi16(v, kBits);
-}
-template <int kBits>
-L3_OP Vector ShiftRight16(Vector v) {
-  return _mm256_srli_epi16(v, kBits);
-}
 // A mask of the lanes below 2^16.
 L3_OP Vector FitsWord(Vector v) { return _mm256_cmpeq_epi32(_mm256_min_epu32(v, Fill(0xFFFF)), v); }
-L3_OP Vector PackMasks(Vector low, Vector high) { return _mm256_packs_epi32(low, high); }
+L3_OP Vector PackMasks(Vector low, Vector high) { return PackSigned(low, high); }
 L3_OP Vector Equal16(Vector a, Vector b) { return _mm256_cmpeq_epi16(a, b); }
 L3_OP bool IsZero(Vector v) { return _mm256_testz_si256(v, v) != 0; }
-L3_OP Vector Excess8(Vector a, Vector b) { return _mm256_subs_epu8(a, b); }
 L3_OP Vector SignOf8(Vector v) { return _mm256_cmpgt_epi8(_mm256_setzero_si256(), v); }
-L3_OP Vector DotPairs(Vector a, Vector b) { return _mm256_madd_epi16(a, b); }
-L3_OP Vector DotBytePairs(Vector a, Vector b) { return _mm256_maddubs_epi16(a, b); }
-L3_OP Vector LookUp16(Vector table, Vector index) { return _mm256_shuffle_epi8(table, index); }
-L3_OP Vector ZipLow16(Vector a, Vector b) { return _mm256_unpacklo_epi16(a, b); }
-L3_OP Vector ZipHigh16(Vector a, Vector b) { return _mm256_unpackhi_epi16(a, b); }
-L3_OP Vector ZipLow8(Vector a, Vector b) { return _mm256_unpacklo_epi8(a, b); }
-L3_OP Vector ZipHigh8(Vector a, Vector b) { return _mm256_unpackhi_epi8(a, b); }
-L3_OP Vector Pack(Vector low, Vector high) { return _mm256_packus_epi32(low, high); }
-L3_OP Vector ZipLow32(Vector a, Vector b) { return _mm256_unpacklo_epi32(a, b); }
-L3_OP Vector ZipHigh32(Vector a, Vector b) { return _mm256_unpackhi_epi32(a, b); }
-L3_OP Vector ZipLow64(Vector a, Vector b) { return _mm256_unpacklo_epi64(a, b); }
-L3_OP Vector ZipHigh64(Vector a, Vector b) { return _mm256_unpackhi_epi64(a, b); }
 
 L3_OP Vector MaskOf(uint32_t lanes, uint32_t part) {
   const Vector bits = _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096,
@@ -117,7 +64,7 @@ L3_OP Table64 LoadTable64(const uint8_t* bytes) {
   return table;
 }
 L3_OP void LookUp64(const Table64& table, const Vector* index, Vector* found) {
-  const Vector place = _mm256_packus_epi16(index[0], index[1]);
+  const Vector place = PackBytes(index[0], index[1]);
   // Bytes are chosen by their highest bit, where these have bits 4 and 5 of the place.
   const Vector odd = ShiftLeft16<3>(place);
   const Vector upper = ShiftLeft16<2>(place);
@@ -162,7 +109,6 @@ L3_OP Vector Select(Mask mask, Vector yes, Vector no) { return SelectOf(mask, ye
 L3_OP Vector AddWhereEqual(Vector v, uint32_t bits, Vector a, Vector b) {
   return Add16(v, And(Equal16(a, b), Fill16(bits)));
 }
-L3_OP Vector MulHigh16(Vector a, Vector b) { return _mm256_mulhi_epu16(a, b); }
 L3_OP void AddTo32(Vector v, Vector* low, Vector* high) {
   const Vector sum = Add16(*low, v);
   const Vector fits = Equal16(sum, AddCapped16(*low, v));
@@ -198,6 +144,8 @@ L3_OP uint32_t Spread(uint32_t lanes, const uint8_t* words, Vector* word) {
 // Behind what it builds on.
 #include "cpu/jpeg_lockstep.inc"
 
+#undef L3_MM
+#undef L3_SI
 #undef L3_OP
 #undef L3_RANS_TARGET
 
@@ -216,82 +164,20 @@ constexpr uint32_t kWidth = 32;
 constexpr uint32_t kParts = 1;
 constexpr uint32_t kTilesInTurn = 4;
 
-L3_OP Vector Load(const void* p) { return _mm512_loadu_si512(p); }
-L3_OP void Store(void* p, Vector v) { _mm512_storeu_si512(p, v); }
-L3_OP Vector Fill(uint32_t v) { return _mm512_set1_epi32(static_cast<int>(v)); }
-L3_OP Vector Fill16(uint32_t v) { return _mm512_set1_epi16(static_cast<short>(v)); }
+#define L3_MM(name) _mm512_##name
+#define L3_SI(name) _mm512_##name##_si512
+#include "cpu/x86_vectors.inc"
+
 // 16 bytes again and again.
 L3_OP Vector Repeat16Bytes(const uint8_t* p) {
   return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
-L3_OP Vector And(Vector a, Vector b) { return _mm512_and_si512(a, b); }
-L3_OP Vector AndNot(Vector a, Vector b) { return _mm512_andnot_si512(b, a); }  // a & ~b
-L3_OP Vector Or(Vector a, Vector b) { return _mm512_or_si512(a, b); }
-L3_OP Vector Xor(Vector a, Vector b) { return _mm512_xor_si512(a, b); }
 // By the bits of a mask, all or none of a lane.
 L3_OP Vector SelectOf(Vector mask, Vector yes, Vector no) {
   return _mm512_ternarylogic_epi32(mask, yes, no, 0xCA);
 }
-// On 32 bits.
-L3_OP Vector Add(Vector a, Vector b) { return _mm512_add_epi32(a, b); }
-L3_OP Vector Sub(Vector a, Vector b) { return _mm512_sub_epi32(a, b); }
-L3_OP Vector Min(Vector a, Vector b) { return _mm512_min_epi32(a, b); }
-L3_OP Vector Max(Vector a, Vector b) { return _mm512_max_epi32(a, b); }
-template <int kBits>
-L3_OP Vector ShiftLeft(Vector v) {
-  return _mm512_slli_epi32(v, kBits);
-}
-template <int kBits>
-L3_OP Vector ShiftRight(Vector v) {
-  return _mm512_srli_epi32(v, kBits);
-}
-template <int kBits>
-L3_OP Vector ShiftRightSigned(Vector v) {
-  return _mm512_srai_epi32(v, kBits);
-}
-L3_OP Vector ShiftLeftBy(Vector v, Vector bits) { return _mm512_sllv_epi32(v, bits); }
-L3_OP Vector ShiftRightBy(Vector v, Vector bits) { return _mm512_srlv_epi32(v, bits); }
-L3_OP Vector FloatBits(Vector v) { return _mm512_castps_si512(_mm512_cvtepi32_ps(v)); }
-// On 16 bits: signed, or where the name is LeastOf, Capped, Excess or Average, unsigned.
-L3_OP Vector Add16(Vector a, Vector b) { return _mm512_add_epi16(a, b); }
-L3_OP Vector Sub16(Vector a, Vector b) { return _mm512_sub_epi16(a, b); }
-L3_OP Vector Mul16(Vector a, Vector b) { return _mm512_mullo_epi16(a, b); }
-L3_OP Vector Min16(Vector a, Vector b) { return _mm512_min_epi16(a, b); }
-L3_OP Vector Max16(Vector a, Vector b) { return _mm512_max_epi16(a, b); }
-L3_OP Vector LeastOf16(Vector a, Vector b) { return _mm512_min_epu16(a, b); }
-L3_OP Vector AddCapped16(Vector a, Vector b) { return _mm512_adds_epu16(a, b); }
-L3_OP Vector Excess16(Vector a, Vector b) { return _mm512_subs_epu16(a, b); }   // 0 if negative
-L3_OP Vector Average16(Vector a, Vector b) { return _mm512_avg_epu16(a, b); }  // rounded up
-template <int kBits>
-L3_OP Vector ShiftLeft16(Vector v) {
-  return _mm512_slli_epi16(v, kBits);
-}
-template <int kBits>
-L3_OP Vector ShiftRight16(Vector v) {
-  return _mm512_srli_epi16(v, kBits);
-}
-// On bytes.
-L3_OP Vector Excess8(Vector a, Vector b) { return _mm512_subs_epu8(a, b); }
+// The sign of each byte in all of its bits.
 L3_OP Vector SignOf8(Vector v) { return _mm512_movm_epi8(_mm512_movepi8_mask(v)); }
-// The sum of products of pairs of signed 16-bit numbers.
-L3_OP Vector DotPairs(Vector a, Vector b) { return _mm512_madd_epi16(a, b); }
-// The sum of products of pairs of unsigned and signed bytes, limited to 16 bits.
-L3_OP Vector DotBytePairs(Vector a, Vector b) { return _mm512_maddubs_epi16(a, b); }
-// Bytes of a table of 16 that Repeat16Bytes loaded.
-L3_OP Vector LookUp16(Vector table, Vector index) { return _mm512_shuffle_epi8(table, index); }
-// From two vectors of 16 bits a lane to 32 bits a lane, and back: the lanes keep
-// their order, but that each 8 lie 4 by 4 in the two results.
-L3_OP Vector ZipLow16(Vector a, Vector b) { return _mm512_unpacklo_epi16(a, b); }
-L3_OP Vector ZipHigh16(Vector a, Vector b) { return _mm512_unpackhi_epi16(a, b); }
-L3_OP Vector ZipLow8(Vector a, Vector b) { return _mm512_unpacklo_epi8(a, b); }
-L3_OP Vector ZipHigh8(Vector a, Vector b) { return _mm512_unpackhi_epi8(a, b); }
-// Signed numbers, limited to [0, 2^16).
-L3_OP Vector Pack(Vector low, Vector high) { return _mm512_packus_epi32(low, high); }
-// In each 16 bytes.
-L3_OP Vector ZipLow32(Vector a, Vector b) { return _mm512_unpacklo_epi32(a, b); }
-L3_OP Vector ZipHigh32(Vector a, Vector b) { return _mm512_unpackhi_epi32(a, b); }
-L3_OP Vector ZipLow64(Vector a, Vector b) { return _mm512_unpacklo_epi64(a, b); }
-L3_OP Vector ZipHigh64(Vector a, Vector b) { return _mm512_unpackhi_epi64(a, b); }
 
 L3_OP Vector MaskOf(uint32_t lanes, uint32_t) { return _mm512_movm_epi16(lanes); }
 L3_OP bool IsZero(Vector v) { return _mm512_test_epi16_mask(v, v) == 0; }
@@ -349,8 +235,6 @@ L3_OP Vector Select(Mask mask, Vector yes, Vector no) {
 L3_OP Vector AddWhereEqual(Vector v, uint32_t bits, Vector a, Vector b) {
   return _mm512_mask_add_epi16(v, EqualMask(a, b), v, Fill16(bits));
 }
-// The upper half of the products of unsigned 16-bit numbers.
-L3_OP Vector MulHigh16(Vector a, Vector b) { return _mm512_mulhi_epu16(a, b); }
 // Adds 16 bits to 32 bits that lie in two vectors.
 L3_OP void AddTo32(Vector v, Vector* low, Vector* high) {
   *low = Add16(*low, v);
@@ -441,6 +325,8 @@ L3_OP uint32_t KeepStates(uint32_t active, const State* next, const uint8_t* wor
 #include "cpu/jpeg_lockstep.inc"
 
 #undef L3_OWN_STATES
+#undef L3_MM
+#undef L3_SI
 #undef L3_OP
 #undef L3_RANS_TARGET
 
