@@ -91,35 +91,11 @@ L3_KERNEL_AVX2 inline void AddUpHalves(__m256i a, __m256i b, __m256i c, __m256i 
 #include "encoder/rans_kernels.inc"
 namespace avx2 {
 
-// Vectors of 16-bit numbers, and of pairs of them.
 constexpr uint32_t kShortLanes = 16;
-using Shorts = int16_t __attribute__((vector_size(2 * kShortLanes)));
-using Pairs = int32_t __attribute__((vector_size(2 * kShortLanes)));
-
-// Pairs of a's and b's numbers, in an order that Unzip undoes.
-L3_KERNEL_INLINE void Zip(const Shorts& a, const Shorts& b, Pairs& low, Pairs& high) {
-  const __m256i x = reinterpret_cast<__m256i>(a);
-  const __m256i y = reinterpret_cast<__m256i>(b);
-  low = reinterpret_cast<Pairs>(_mm256_unpacklo_epi16(x, y));
-  high = reinterpret_cast<Pairs>(_mm256_unpackhi_epi16(x, y));
-}
-// Numbers of 32 bits that fit 16.
-L3_KERNEL_INLINE void Unzip(const Pairs& low, const Pairs& high, Shorts& v) {
-  v = reinterpret_cast<Shorts>(
-      _mm256_packs_epi32(reinterpret_cast<__m256i>(low), reinterpret_cast<__m256i>(high)));
-}
-// sum += the sum of both products of each pair
-L3_KERNEL_INLINE void AddPairProducts(const Pairs& a, const Pairs& b, Pairs& sum) {
-  sum += reinterpret_cast<Pairs>(
-      _mm256_madd_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
-}
-
-// Vectors of some lanes' states.
-constexpr uint32_t kStateLanes = 8;
-constexpr uint32_t kStateVectors = kRansLanes / kStateLanes;
-using StateWords = uint32_t __attribute__((vector_size(4 * kStateLanes)));
-using StateInts = int32_t __attribute__((vector_size(4 * kStateLanes)));
-using StateFloats = float __attribute__((vector_size(4 * kStateLanes)));
+#define L3_MM(name) _mm256_##name
+using Vector = __m256i;
+#include "encoder/rans_vectors_x86.inc"
+#undef L3_MM
 
 L3_KERNEL_INLINE void Gather(const uint32_t* from, const StateWords& place, StateWords& v) {
   v = reinterpret_cast<StateWords>(_mm256_i32gather_epi32(reinterpret_cast<const int*>(from),
@@ -188,35 +164,11 @@ constexpr auto* kChoose = Choose;
 #include "encoder/rans_kernels.inc"
 namespace avx512 {
 
-// Vectors of 16-bit numbers, and of pairs of them.
 constexpr uint32_t kShortLanes = 32;
-using Shorts = int16_t __attribute__((vector_size(2 * kShortLanes)));
-using Pairs = int32_t __attribute__((vector_size(2 * kShortLanes)));
-
-// Pairs of a's and b's numbers, in an order that Unzip undoes.
-L3_KERNEL_INLINE void Zip(const Shorts& a, const Shorts& b, Pairs& low, Pairs& high) {
-  const __m512i x = reinterpret_cast<__m512i>(a);
-  const __m512i y = reinterpret_cast<__m512i>(b);
-  low = reinterpret_cast<Pairs>(_mm512_unpacklo_epi16(x, y));
-  high = reinterpret_cast<Pairs>(_mm512_unpackhi_epi16(x, y));
-}
-// Numbers of 32 bits that fit 16.
-L3_KERNEL_INLINE void Unzip(const Pairs& low, const Pairs& high, Shorts& v) {
-  v = reinterpret_cast<Shorts>(
-      _mm512_packs_epi32(reinterpret_cast<__m512i>(low), reinterpret_cast<__m512i>(high)));
-}
-// sum += the sum of both products of each pair
-L3_KERNEL_INLINE void AddPairProducts(const Pairs& a, const Pairs& b, Pairs& sum) {
-  sum += reinterpret_cast<Pairs>(
-      _mm512_madd_epi16(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
-}
-
-// Vectors of some lanes' states.
-constexpr uint32_t kStateLanes = 16;
-constexpr uint32_t kStateVectors = kRansLanes / kStateLanes;
-using StateWords = uint32_t __attribute__((vector_size(4 * kStateLanes)));
-using StateInts = int32_t __attribute__((vector_size(4 * kStateLanes)));
-using StateFloats = float __attribute__((vector_size(4 * kStateLanes)));
+#define L3_MM(name) _mm512_##name
+using Vector = __m512i;
+#include "encoder/rans_vectors_x86.inc"
+#undef L3_MM
 
 L3_KERNEL_INLINE void Gather(const uint32_t* from, const StateWords& place, StateWords& v) {
   v = reinterpret_cast<StateWords>(
