@@ -105,7 +105,7 @@ class Batch {
     // Memory may still hold an earlier batch's pixels.
     L3_CUDA_CHECK(cudaMemset(output_.data(), 0xA5, copies * stride_));
     BatchLayout layout;
-    layout.Plan(jobs, GetGpuLimits());
+    layout.Plan(&jobs, GetGpuLimits());
     device_ = std::make_unique<DeviceMemory>(layout.total_bytes());
     scratch_ = std::make_unique<DeviceMemory>(layout.jpeg_scratch_bytes());
     layout.SetJpegScratch(scratch_->data());

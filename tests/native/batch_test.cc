@@ -863,9 +863,9 @@ void FewTilesInTeams() {
       const ImageView& view = batch[i % batch.size()]->view;
       images.push_back({view, {WholeImagePlan(view.info, nullptr)}});
     }
-    const std::vector<WindowJob> jobs = JobsOf(images);
+    std::vector<WindowJob> jobs = JobsOf(images);
     BatchLayout layout;
-    layout.Plan(jobs, kLargeGpu);
+    layout.Plan(&jobs, kLargeGpu);
     return layout.Batch(nullptr, 0).in_teams != 0;
   };
   CHECK(in_teams({rgb}, 1) && in_teams({rgb, deep}, 1));
@@ -976,9 +976,9 @@ void IndexThatOverlapsStagesNoMore() {
     StoreU32(index + 4 * tile, tile % 2 == 0 ? all : 0);
   }
   const std::vector<WindowedImage> images = {{view, {WholeImagePlan(view.info, nullptr)}}};
-  const std::vector<WindowJob> jobs = JobsOf(images);
+  std::vector<WindowJob> jobs = JobsOf(images);
   BatchLayout layout;
-  layout.Plan(jobs, kLargeGpu);
+  layout.Plan(&jobs, kLargeGpu);
   CHECK(layout.staged_bytes() < view.payloads_bytes + (16 << 10));
 }
 

@@ -131,17 +131,14 @@ std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<WindowJob>& jobs
                                               const GpuLimits& gpu, const ForEach& for_each,
                                               uint64_t* decoded_tiles) {
   std::vector<WindowJob> planned = jobs;
-  SampleJoins joins;
-  joins.Plan(&planned, for_each);
-  const std::unique_ptr<uint8_t[]> joined(new uint8_t[joins.total_bytes() + 1]);
-  joins.Write(joined.get(), joined.get());
   BatchLayout layout;
-  layout.Plan(planned, gpu, for_each);
+  layout.Plan(&planned, gpu, for_each);
   // Of exactly this size, so that a sanitizer sees what reads or writes past it.
   const std::unique_ptr<uint8_t[]> buffer(new uint8_t[layout.total_bytes()]);
   std::memset(buffer.get(), kFresh, layout.total_bytes());
   const std::unique_ptr<uint8_t[]> scratch(new uint8_t[layout.jpeg_scratch_bytes()]);
   layout.SetJpegScratch(scratch.get());
+  layout.WriteJoins(buffer.get(), buffer.get());
   RunForEach(for_each, layout.piece_count(),
              [&](size_t piece) { layout.WritePiece(piece, buffer.get(), buffer.get()); });
 
@@ -152,7 +149,7 @@ std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<WindowJob>& jobs
   for (size_t i = 0; i < layout.round_count(); ++i) {
     tiles += DecodeJpegEmulated(layout.Round(buffer.get(), i));
   }
-  JoinSamplesEmulated(reinterpret_cast<const JoinTask*>(joined.get()), joins.task_count());
+  JoinSamplesEmulated(layout.Joins(buffer.get()), layout.join_count());
   if (decoded_tiles != nullptr) *decoded_tiles = tiles;
   std::vector<DecodeResult> results;
   for (size_t i = 0; i < layout.window_count(); ++i) {
@@ -164,8 +161,9 @@ std::vector<DecodeResult> DecodeBatchEmulated(const std::vector<WindowJob>& jobs
 }
 
 uint64_t UploadedBytesEmulated(const std::vector<WindowJob>& jobs) {
+  std::vector<WindowJob> planned = jobs;
   BatchLayout layout;
-  layout.Plan(jobs, kLargeGpu);
+  layout.Plan(&planned, kLargeGpu);
   return layout.uploaded_bytes();
 }
 

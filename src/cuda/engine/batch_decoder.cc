@@ -97,9 +97,6 @@ void BatchDecoder::MakeRoom(Slot* slot) {
   };
   grow(&slot->device, layout_.total_bytes(), slot->done.get(), &GpuDevice::AllocateDevice);
   grow(&slot->pinned, layout_.staged_bytes(), slot->uploaded.get(), &GpuDevice::AllocatePinned);
-  grow(&slot->joins, joins_.total_bytes(), slot->done.get(), &GpuDevice::AllocateDevice);
-  grow(&slot->pinned_joins, joins_.staged_bytes(), slot->uploaded.get(),
-       &GpuDevice::AllocatePinned);
   if (jpeg_scratch_.bytes < layout_.jpeg_scratch_bytes()) {
     for (const Slot& other : slots_) other.done->Synchronize();
     Grow(&jpeg_scratch_, layout_.jpeg_scratch_bytes(), 0, slot->done.get(),
@@ -240,11 +237,10 @@ void BatchDecoder::Launch(const std::vector<WindowJob>& jobs,
   uploaded_bytes_ = 0;
   jobs_ = jobs;
   ReadFiles(&slot, for_each);
-  joins_.Plan(&jobs_, for_each);
-  layout_.Plan(jobs_, limits_, for_each, upload_);
+  layout_.Plan(&jobs_, limits_, for_each, upload_);
   slot.uploaded->Synchronize();
   MakeRoom(&slot);
-  joins_.Write(slot.pinned_joins.data(), slot.joins.data());
+  layout_.WriteJoins(slot.pinned.data(), slot.device.data());
   slot.result_of.clear();
   for (size_t i = 0; i < jobs.size(); ++i) {
     for (size_t g = jobs[i].group_begin; g < jobs[i].end_of_groups(); ++g) {
@@ -258,14 +254,9 @@ void BatchDecoder::Launch(const std::vector<WindowJob>& jobs,
                                       [](const WindowJob& job) { return job.cached != nullptr; });
   if (any_cached) cache_->WaitForFills(stream);
   try {
-    if (joins_.task_count() != 0) {
-      device_->Copy(slot.joins.data(), slot.pinned_joins.data(), joins_.staged_bytes(),
-                    upload_stream_.get());
-    }
     LaunchParts(slot, stream, for_each);
-    if (joins_.task_count() != 0) {
-      device_->LaunchJoins(reinterpret_cast<const JoinTask*>(slot.joins.data()),
-                           joins_.task_count(), stream);
+    if (layout_.join_count() != 0) {
+      device_->LaunchJoins(layout_.Joins(slot.device.data()), layout_.join_count(), stream);
     }
     device_->Copy(slot.pinned_results.data(), slot.device.data(), layout_.results_bytes(), stream);
     slot.done->Record(stream);

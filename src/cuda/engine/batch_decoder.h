@@ -13,7 +13,6 @@
 #include "cuda/engine/batch_layout.h"
 #include "cuda/engine/encoded_cache.h"
 #include "cuda/engine/gpu_device.h"
-#include "cuda/engine/sample_joins.h"
 #include "output/needed_payloads.h"
 #include "output/window_job.h"
 
@@ -85,8 +84,6 @@ class BatchDecoder {
     Buffer pinned;
     Buffer read;  // of files, pinned too
     Buffer device;
-    Buffer joins;  // tasks and tables of samples that are joined, and planes
-    Buffer pinned_joins;
     Buffer pinned_results;
     std::unique_ptr<GpuEvent> uploaded;  // from `pinned`, all that was queued
     std::unique_ptr<GpuEvent> done;      // with `device`
@@ -126,7 +123,6 @@ class BatchDecoder {
   std::vector<size_t> first_results_;  // of each, for Launch()
   std::vector<NeededPayloads> needed_;  // of each
   std::vector<PayloadRead> reads_;
-  SampleJoins joins_;
   BatchLayout layout_;
   uint64_t uploaded_bytes_ = 0;
   std::vector<DecodeResult> results_;

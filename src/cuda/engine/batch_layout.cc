@@ -12,9 +12,10 @@ uint64_t Align16(uint64_t bytes) { return CeilDiv(bytes, 16) * 16; }
 
 }  // namespace
 
-void BatchLayout::Plan(const std::vector<WindowJob>& jobs, const GpuLimits& limits,
+void BatchLayout::Plan(std::vector<WindowJob>* jobs, const GpuLimits& limits,
                        const ForEach& for_each, const UploadPolicy& policy) {
-  ListImages(jobs, &images_);
+  joins_.Plan(jobs, for_each);
+  ListImages(*jobs, &images_);
   uploads_.PlanParts(images_, policy.part_bytes);
   tasks_.Find(images_, for_each);
   tasks_.PlanLaunches(uploads_.parts(), limits);
@@ -29,7 +30,8 @@ void BatchLayout::Plan(const std::vector<WindowJob>& jobs, const GpuLimits& limi
   numbers_offset_ = lists_offset_ + (has_lists ? tasks_.task_count() * sizeof(WindowList) : 0);
   uint64_t offset = numbers_offset_;
   if (has_plans) offset = Align16(offset + tasks_.number_count() * sizeof(uint32_t));
-  uploads_.Place(PlaceJpegs(PlaceTables(offset)), policy.direct_bytes);
+  joins_offset_ = PlaceJpegs(PlaceTables(offset));
+  uploads_.Place(joins_offset_ + joins_.staged_bytes(), policy.direct_bytes);
 }
 
 // The same for images of jpeg tiles.
@@ -65,6 +67,10 @@ uint64_t BatchLayout::PlaceTables(uint64_t offset) {
 void BatchLayout::WritePiece(size_t piece, uint8_t* staging, uint8_t* device) const {
   if (piece < images_.size()) return WriteImage(piece, staging, device);
   uploads_.Stage(piece - images_.size(), staging);
+}
+
+void BatchLayout::WriteJoins(uint8_t* staging, uint8_t* device) {
+  joins_.Write(staging + joins_offset_, device + joins_offset_, device + uploads_.total_bytes());
 }
 
 // All that an image has besides payloads.

@@ -1,10 +1,12 @@
 // Lays out the one buffer that a batch is uploaded to, and writes what is staged in pieces.
 // Layer: cuda; plain C++, without streams or allocators.
 //
-//   results | windows | plans | tile tasks | window lists | tables, models | jpeg | payloads
+//   results | windows | plans | tile tasks | window lists | tables, models | jpeg | joins |
+//   payloads
 //
 // `jpeg` has the models, units and tasks of images of jpeg tiles. Behind the payloads lies scratch
-// memory for their samples, which does not go up.
+// memory for their samples, which does not go up. `joins` has the tasks and tables of samples of 32
+// bits. Their planes lie behind the payloads, and do not go up either.
 //
 // Payloads come last (upload_layout.h), so that the buffer can go up in chunks and a part can be
 // decoded when it is there.
@@ -17,6 +19,7 @@
 #include "base/for_each.h"
 #include "cuda/engine/batch_image.h"
 #include "cuda/engine/jpeg_tasks.h"
+#include "cuda/engine/sample_joins.h"
 #include "cuda/engine/tile_tasks.h"
 #include "cuda/engine/upload_layout.h"
 #include "output/window_job.h"
@@ -25,11 +28,12 @@ namespace l3 {
 
 class BatchLayout {
  public:
-  // Plans a batch. The jobs, what they point at and the encoded bytes must outlive the calls of
-  // WritePiece. The outputs of plans are in the kernels' memory, and may lie at any address that
-  // a value of their type may have. Storage of the plan before is reused. Throws std::length_error
-  // for windows that need more than 2^32 - 1 tiles.
-  void Plan(const std::vector<WindowJob>& jobs, const GpuLimits& limits,
+  // Plans a batch, and replaces jobs of samples of 32 bits by those of what tiles hold. The jobs,
+  // what they point at and the encoded bytes must outlive the calls of WritePiece. The outputs of
+  // plans are in the kernels' memory, and may lie at any address that a value of their type may
+  // have. Storage of the plan before is reused. Throws std::length_error for windows that need more
+  // than 2^32 - 1 tiles.
+  void Plan(std::vector<WindowJob>* jobs, const GpuLimits& limits,
             const ForEach& for_each = nullptr, const UploadPolicy& policy = {});
 
   const std::vector<BatchImage>& images() const { return images_; }
@@ -37,7 +41,7 @@ class BatchLayout {
 
   // Size of the buffer, which must be 16-byte aligned, of what of it goes up, and of its start,
   // which is staged.
-  uint64_t total_bytes() const { return uploads_.total_bytes(); }
+  uint64_t total_bytes() const { return uploads_.total_bytes() + joins_.planes_bytes(); }
   uint64_t uploaded_bytes() const { return uploads_.total_bytes(); }
   uint64_t staged_bytes() const { return uploads_.staged_bytes(); }
   // Memory of the device besides the buffer, for samples of jpeg tiles; aligned to 16 bytes, and
@@ -52,6 +56,8 @@ class BatchLayout {
   // parallel. `staging` is the buffer to fill, `device` the address at which kernels will see it.
   size_t piece_count() const { return images_.size() + uploads_.staging_count(); }
   void WritePiece(size_t piece, uint8_t* staging, uint8_t* device) const;
+  // Before the pieces.
+  void WriteJoins(uint8_t* staging, uint8_t* device);
   // Bytes from the start of the buffer that are complete once its first `pieces` pieces
   // are written.
   uint64_t BytesOfPieces(size_t pieces) const {
@@ -68,6 +74,11 @@ class BatchLayout {
   size_t RoundEnd(size_t part) const { return jpegs_.round_ends()[part]; }
   size_t round_count() const { return jpegs_.round_count(); }
   JpegBatch Round(uint8_t* device, size_t round) const;
+  // The tasks of a last launch.
+  size_t join_count() const { return joins_.task_count(); }
+  const JoinTask* Joins(const uint8_t* device) const {
+    return reinterpret_cast<const JoinTask*>(device + joins_offset_);
+  }
 
  private:
   struct Tables {
@@ -85,6 +96,7 @@ class BatchLayout {
   UploadLayout uploads_;
   TileTasks tasks_;
   JpegTasks jpegs_;
+  SampleJoins joins_;
   std::vector<Tables> tables_;  // of each image
   uint64_t windows_offset_ = 0;
   uint64_t plans_offset_ = 0;
@@ -95,6 +107,7 @@ class BatchLayout {
   uint64_t units_offset_ = 0;
   uint64_t jpeg_tiles_offset_ = 0;
   uint64_t jpeg_pixels_offset_ = 0;
+  uint64_t joins_offset_ = 0;
   uint8_t* jpeg_scratch_ = nullptr;
 };
 

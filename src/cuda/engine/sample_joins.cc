@@ -31,8 +31,7 @@ void SampleJoins::Plan(std::vector<WindowJob>* jobs, const ForEach& for_each) {
     coded.table_offset = offset;
     offset = Align16(offset + 4 * coded.join.table.size());
   }
-  planes_offset_ = tasks_.empty() ? 0 : offset;
-  total_bytes_ = planes_offset_ + planes_bytes_;
+  staged_bytes_ = offset;
 }
 
 void SampleJoins::PlanJob(WindowJob* job, size_t number) {
@@ -105,10 +104,10 @@ void SampleJoins::PlanJob(WindowJob* job, size_t number) {
   job->group_end = ~size_t{0};
 }
 
-void SampleJoins::Write(uint8_t* staging, uint8_t* device) {
+void SampleJoins::Write(uint8_t* staging, uint8_t* device, uint8_t* planes) {
   for (Coded& coded : coded_) {
     for (size_t w = 0; w < coded.plans.size(); ++w) {
-      coded.plans[w].data = device + planes_offset_ + coded.offsets[w];
+      coded.plans[w].data = planes + coded.offsets[w];
     }
     if (!coded.join.table.empty()) {
       std::memcpy(staging + coded.table_offset, coded.join.table.data(),
@@ -118,7 +117,7 @@ void SampleJoins::Write(uint8_t* staging, uint8_t* device) {
   for (size_t i = 0; i < tasks_.size(); ++i) {
     JoinTask task = tasks_[i];
     const Coded& coded = coded_[places_[i].coded];
-    task.coded = device + planes_offset_ + coded.offsets[places_[i].plan];
+    task.coded = planes + coded.offsets[places_[i].plan];
     task.table = coded.join.table.empty()
                      ? nullptr
                      : reinterpret_cast<const uint32_t*>(device + coded.table_offset);

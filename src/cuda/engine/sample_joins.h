@@ -18,11 +18,12 @@ class SampleJoins {
   // Replaces jobs of such images by jobs that decode to planes. Reads their tables.
   void Plan(std::vector<WindowJob>* jobs, const ForEach& for_each);
 
-  // Of the buffer on the device: tasks and tables, which are staged, then planes.
-  uint64_t staged_bytes() const { return planes_offset_; }
-  uint64_t total_bytes() const { return total_bytes_; }
-  // Fills the start of the buffer, and tells the planned jobs where their planes are.
-  void Write(uint8_t* staging, uint8_t* device);
+  // Tasks and tables, which are staged, and planes, which do not go up.
+  uint64_t staged_bytes() const { return staged_bytes_; }
+  uint64_t planes_bytes() const { return planes_bytes_; }
+  // Writes tasks and tables, which kernels will see at `device`, and tells the planned jobs where
+  // their planes are.
+  void Write(uint8_t* staging, uint8_t* device, uint8_t* planes);
   size_t task_count() const { return tasks_.size(); }
 
  private:
@@ -44,8 +45,7 @@ class SampleJoins {
   std::vector<JoinTask> tasks_;
   std::vector<TaskPlace> places_;  // of each task
   uint64_t planes_bytes_ = 0;
-  uint64_t planes_offset_ = 0;
-  uint64_t total_bytes_ = 0;
+  uint64_t staged_bytes_ = 0;
 };
 
 }  // namespace l3
