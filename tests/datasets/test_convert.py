@@ -603,6 +603,14 @@ def check_that_it_goes_on(source: Path, target: Path) -> None:
     assert not list(target.glob(".l3-*"))
 
 
+def test_a_folder_of_others_is_no_dest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = write_pngs(tmp_path / "s", "a.png")
+    dest = write_files(tmp_path / "d", {"a.l3": b"mine"})
+    assert convert(source, dest) == 2
+    assert f"{dest}/a.l3 exists and was not written by l3 convert" in capsys.readouterr().err
+    assert (dest / "a.l3").read_bytes() == b"mine"
+
+
 @pytest.mark.parametrize("dest", ["s", "s/below"])
 def test_results_among_the_sources(
     tmp_path: Path, dest: str, capsys: pytest.CaptureFixture[str]
