@@ -48,13 +48,17 @@ VolumeShape ReadVolume(const ImageView& view) {
   constexpr std::string_view kName = "\"volume\"";  // no JSON string has its quotes
   const ChunkView pairs = FindChunk(view, kChunkKeyValues);
   const std::string_view json(reinterpret_cast<const char*>(pairs.data), pairs.size);
-  const size_t place = json.find(kName);
-  if (place == std::string_view::npos) return {};
-  JsonWords words(json.substr(place + kName.size()));
-  if (!words.Take({":", "{", "\"depth\"", ":"})) return {};
-  const uint64_t depth = words.TakeNumber();
-  if (!words.Take({",", "\"height\"", ":"})) return {};
-  const uint64_t height = words.TakeNumber();
+  uint64_t depth = 0;
+  uint64_t height = 0;
+  for (size_t place = json.find(kName);; place = json.find(kName, place + 1)) {
+    if (place == std::string_view::npos) return {};
+    JsonWords words(json.substr(place + kName.size()));
+    if (!words.Take({":", "{", "\"depth\"", ":"})) continue;  // It may be a value.
+    depth = words.TakeNumber();
+    if (!words.Take({",", "\"height\"", ":"})) continue;
+    height = words.TakeNumber();
+    break;
+  }
   const uint64_t image_px = view.info.height_px;
   if (depth == 0 || height == 0 || depth > image_px || image_px % depth != 0) return {};
   const uint64_t rows = image_px / depth;

@@ -155,6 +155,14 @@ def test_errors(device: str, arguments: dict[str, Any], message: str) -> None:
         call("decode_volume", samples, device, **arguments)
 
 
+def test_a_volume_behind_other_metadata(device: str) -> None:
+    (volume, *_) = make_volumes()
+    depth, height, width, channels = volume.shape
+    metadata = {"kind": "volume", "volume": {"depth": depth, "height": height}}
+    file = l3dali.encode(volume.reshape(depth * height, width, channels), metadata=metadata)
+    assert_same(call("decode_volume", [as_sample(file)], device)[0], [volume])
+
+
 def test_image_is_not_a_volume(device: str) -> None:
     data = as_sample(l3dali.encode(np.zeros((6, 6), np.uint8), metadata={"text": '"volume"'}))
     with pytest.raises(RuntimeError, match="holds an image, not a volume"):

@@ -32,7 +32,7 @@ def test_results_of_sources_that_are_gone(folder: Path, capsys: pytest.CaptureFi
     (folder / "a.tar").unlink()
     assert convert(folder, dest) == 0
     told = capsys.readouterr().err
-    assert "results whose sources are gone: 2; --remove-gone removes the" in told
+    assert "results of other sources, or of sources that are gone: 2; --remove-gone removes" in told
     assert "1.l3 (of 1.png)" in told
     assert convert(folder, dest, "--remove-gone", "--dry-run") == 0
     assert "gone: 2; would be removed" in capsys.readouterr().err

@@ -54,7 +54,8 @@ def test_verify_a_result(converted: Path, capsys: pytest.CaptureFixture[str]) ->
     for source in (converted.parent / "s", f"file://{converted.parent / 's'}"):
         assert run("verify", converted, "--source", source) == 0
         told = capsys.readouterr().err
-        assert "2 images compared with the sources; 1 shard made of these sources" in told
+        assert "2 images compared with the sources\n" in told
+        assert "1 shard with sources that have not changed (SHA-256)" in told
 
 
 def test_images_that_could_not_be_converted(

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from l3dali.datasets.convert.sources import Sources
     from l3dali.datasets.convert.work import Summary, Work
 
+_GONE = "results of other sources, or of sources that are gone"
 _FEW = 10  # names that are printed
 
 
@@ -95,7 +96,8 @@ def add_command(commands: Commands) -> None:
         """,
         parser.IMAGES,
         """
-        --remove-gone   remove unchanged results of earlier runs whose sources are gone
+        --remove-gone   remove unchanged results that no SOURCE makes: of sources that are gone,
+                        and of folders that this command does not name
         --dry-run       print what would be done, and write nothing
         --verify        decode each result and compare it with its source; default: yes
         --grow          convert lossy images even if the result is larger
@@ -169,9 +171,7 @@ def _run(arguments: argparse.Namespace) -> int:
             gone = work.gone
             if arguments.remove_gone and gone:
                 gone = manifest.remove(gone)
-                complain(
-                    f"l3: results of sources that are gone: {len(work.gone) - len(gone)} removed"
-                )
+                complain(f"l3: {_GONE}: {len(work.gone) - len(gone)} removed")
                 work.failures += [Failure(row.source, row.reason) for row in gone if row.reason]
             _print_gone(gone)
             start = time.perf_counter()
@@ -209,12 +209,13 @@ def _run(arguments: argparse.Namespace) -> int:
 def _misfits(rows: list[Row], dest: str, options: Options) -> list[Failure]:
     """NIfTI label maps in a folder `labels...` that do not fit their images in `images...`."""
     failures = []
+    root = dest.removeprefix("file://")
     for row in [] if is_remote(dest) else rows:
         is_nifti = row.source.endswith((".nii", ".nii.gz"))
         if row.result is None or not is_nifti or not options.labels_of(row.source):
             continue
-        labels = Path(dest, row.result)
-        folder = Path(dest, str(Path(row.result).parent).replace("labels", "images"))
+        labels = Path(root, row.result)
+        folder = Path(root, str(Path(row.result).parent).replace("labels", "images"))
         for image in folder.glob(f"{glob.escape(labels.stem)}*.l3"):
             if labels.name not in names_of_labels(image):
                 continue
@@ -281,7 +282,7 @@ def _print_gone(gone: Sequence[Row], what: str = "") -> None:
     """Prints which results have no source, and what happens to them."""
     if gone:
         what = what or "--remove-gone removes the unchanged ones"
-        complain(f"l3: results whose sources are gone: {len(gone)}; {what}:")
+        complain(f"l3: {_GONE}: {len(gone)}; {what}:")
         names = ", ".join(f"{row.result} (of {row.source})" for row in gone[:_FEW])
         complain(f"{names}{', ...' * (len(gone) > _FEW)}")
 

@@ -144,6 +144,7 @@ def _make_files(
     """Converts each input; `suffix_for` gives the suffix of its result. Returns the exit code."""
     check_summary(arguments.json_summary)
     goal = "" if options.to == "l3" else f" --to {options.to}"
+    goal += " --labels '*'" if options.labels else ""
     files, failures = find_inputs(arguments, f"l3 convert {{}} {arguments.output or 'OUT'}{goal}")
     targets = find_targets(files, arguments, suffix_for)
     start = time.perf_counter()

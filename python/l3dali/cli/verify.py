@@ -91,10 +91,12 @@ def _verify(options: argparse.Namespace) -> int:
         rate = f"{seconds:.1f} s, {speed(total.raw_bytes, seconds)} MB of pixels a second"
         lines += [*total.lines(), rate]
     if sources is not None:
-        text = f"{counted(sources.compared, 'image')} compared with the sources"
+        if sources.compared or not sources.shards:
+            lines += [f"{counted(sources.compared, 'image')} compared with the sources"]
         if sources.shards:
-            text += f"; {counted(sources.shards, 'shard')} made of these sources, by their SHA-256"
-        lines += [text, *sources.remarks]
+            shards = counted(sources.shards, "shard")
+            lines += [f"{shards} with sources that have not changed (SHA-256); pixels not compared"]
+        lines += sources.remarks
     failures = sorted(places.failures + failures, key=lambda failure: Path(failure.path))
     fields = {"files": len(inputs), "seconds": round(seconds, 3), "totals": vars(total)}
     return conclude(options, failures, lines, fields | places.fields())

@@ -180,7 +180,7 @@ def encode_jpeg(
         raise JpegRefusedError(str(answer))
     if not answer:
         pixels = codec.decode(encoded, max_pixels=None, threads=options.get("threads", 1))
-        if not np.array_equal(pixels, read_picture(data).pixels):
+        if not np.array_equal(pixels, read_picture(data, max_pixels=max_pixels).pixels):
             raise JpegRefusedError("its pixels would differ from Pillow's")
     return encoded, bool(answer)
 

@@ -129,7 +129,7 @@ complete -c l3 -n '_shtab_l3_using convert' -l palette -xka "rgb index" -d 'stor
 complete -c l3 -n '_shtab_l3_using convert' -l volumes -d 'store the pages of a TIFF or the frames of a DICOM file as one volume; for l3 encode also a folder with a DICOM series'
 complete -c l3 -n '_shtab_l3_using convert' -l dicom-tags -x -d 'more DICOM data elements to keep, such as SliceThickness,StudyDate'
 complete -c l3 -n '_shtab_l3_using convert' -l worker-memory -x -d 'memory limit of each process that reads files; default: 4096'
-complete -c l3 -n '_shtab_l3_using convert' -l remove-gone -d 'remove unchanged results of earlier runs whose sources are gone'
+complete -c l3 -n '_shtab_l3_using convert' -l remove-gone -d 'remove unchanged results that no SOURCE makes: of sources that are gone, and of folders that this command does not name'
 complete -c l3 -n '_shtab_l3_using convert' -l dry-run -d 'print what would be done, and write nothing'
 complete -c l3 -n '_shtab_l3_using convert' -l verify -l no-verify -d 'decode each result and compare it with its source; default: yes'
 complete -c l3 -n '_shtab_l3_using convert' -l grow -d 'convert lossy images even if the result is larger'

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _FOLDER = Path(__file__).with_name("hosts")
 
 # CPU seconds of an image that a GPU decodes, where no GPU was measured. Staging and planning are
-# those of docs/dev/notes/measured-once.md (2026-11-21, AMD EPYC): 6.1 to 7.4 GB/s of one thread, 3
-# to 28 us an image. Reading is assumed: 30 us a file, and 0.4 ns a byte as in host.py.
+# those of docs/dev/notes/measured-once.md (2026-11-21, AMD EPYC): 6 to 7 GB/s of one thread, 11
+# to 29 us an image. Reading is assumed: 30 us a file, and 0.4 ns a byte as in host.py.
 _PLANNING_SECONDS = 16e-6
 _CPU_SECONDS = Linear(base=30e-6 + _PLANNING_SECONDS, per_byte=0.4e-9 + 1 / 6.5e9)
 

@@ -128,8 +128,9 @@ def _gains(plan: Plan) -> Iterator[str]:
     used = {key.partition("@")[0] for key, share in predicted.shares.items() if share > 0}
     others = sorted(used - set(plan.formats))
     what = f"where it can be, else {' or '.join(others)}," if others else "alone"
+    aim = "mix no further" if others else "do not mix"
     yield (
-        f"do not mix: {plan.formats[0]} {what} gives {_rate(predicted.rate)} images/s, "
+        f"{aim}: {plan.formats[0]} {what} gives {_rate(predicted.rate)} images/s, "
         f"and the best mix {gain:.1%} more (--min-gain {plan.min_gain:.1%})"
     )
 
