@@ -34,13 +34,15 @@ AARCH64 := build/aarch64
 
 # Not --system-site-packages: where a Python is a venv itself, that misses its packages.
 SITE_OF = $(1) -c 'import site; print(*site.getsitepackages(), sep="\n")'
+# Of a venv; Debian's Python names several.
+OWN_SITE_OF = $(1) -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
 
 # BUILD_TOOLS begin with pip, so that they are never an empty list.
 PIP_INSTALL = $(PIP) -q
 ifdef L3_WHEELS
   VENV_FLAGS := --without-pip
   PIP := $(PY) -m pip install --no-index --no-deps
-  PREPARE_VENV = $(call SITE_OF,$(PYTHON)) > $$($(call SITE_OF,$(PY)))/host.pth
+  PREPARE_VENV = $(call SITE_OF,$(PYTHON)) > $$($(call OWN_SITE_OF,$(PY)))/host.pth
   BUILD_TOOLS = pip $(wildcard $(L3_WHEELS)/*.whl)
   EXTRAS :=
   DEMO_EXTRAS :=
@@ -248,7 +250,7 @@ $(INTEGRATIONS)/installed: $(VENV)/installed
 # On top of the other, so that PyTorch is there once. pip lays what must be older over what is there.
 $(STREAMING)/installed: $(INTEGRATIONS)/installed
 	$(PYTHON) -m venv $(STREAMING)
-	$(call SITE_OF,$(INTEGRATIONS)/bin/python) > $$($(call SITE_OF,$(STREAMING)/bin/python))/integrations.pth
+	$(call SITE_OF,$(INTEGRATIONS)/bin/python) > $$($(call OWN_SITE_OF,$(STREAMING)/bin/python))/integrations.pth
 	$(STREAMING)/bin/python -m pip install -q 'l3dali[streaming]'
 	@touch $@
 
