@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -15,10 +16,14 @@ if TYPE_CHECKING:
 
 def is_special(path: Path) -> bool:
     """Whether a path is a pipe or a device, or a link in /dev or /proc."""
-    if path.is_symlink():
+    try:
+        mode = path.lstat().st_mode
+    except (OSError, ValueError):
+        return False
+    if stat.S_ISLNK(mode):
         folder = os.path.realpath(path.parent)
         return folder == "/dev" or folder.startswith("/proc/")
-    return path.exists() and not path.is_file() and not path.is_dir()
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 @contextmanager

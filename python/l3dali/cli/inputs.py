@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from codecs import BOM_UTF8
 from functools import partial
@@ -87,7 +88,13 @@ def find_l3_images(options: argparse.Namespace) -> tuple[dict[str, Place | Pipe]
 
 def is_pipe(path: Path) -> bool:
     """Whether a path is standard input, a pipe or a device."""
-    return path == STDIN or (path.exists() and not path.is_file() and not path.is_dir())
+    if path == STDIN:
+        return True
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _named(options: argparse.Namespace) -> tuple[list[Any], Path | None]:
