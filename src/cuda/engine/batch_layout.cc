@@ -69,6 +69,7 @@ void BatchLayout::WritePiece(size_t piece, uint8_t* staging, uint8_t* device) co
   uploads_.Stage(piece - images_.size(), staging);
 }
 
+// Planes are aligned, since payloads end at multiples of 16 bytes.
 void BatchLayout::WriteJoins(uint8_t* staging, uint8_t* device) {
   joins_.Write(staging + joins_offset_, device + joins_offset_, device + uploads_.total_bytes());
 }
