@@ -83,10 +83,11 @@ test: $(VENV)/installed  ## run all tests, but for the sanitizers and the tests 
 	L3_TESTING_LIBRARY=$(RELEASE)/libl3_testing.so \
 	$(PY) -m pytest $(IN_PARALLEL) --durations=20 $(if $(filter OFF,$(L3_DALI)),-m "not dali")
 
+# Two processes that open their first MosaicML datasets together choose the same shared memory.
 test-integrations: $(INTEGRATIONS)/installed $(STREAMING)/installed  ## run the tests beside PyTorch, Ray, loaders and others, in venvs of their own
 	L3_REQUIRE_PACKAGES=1 $(INTEGRATIONS)/bin/python -m pytest $(IN_PARALLEL) \
 	  --ignore=tests/integrations/test_streaming.py tests/integrations
-	L3_REQUIRE_PACKAGES=1 $(STREAMING)/bin/python -m pytest $(IN_PARALLEL) tests/integrations/test_streaming.py
+	L3_REQUIRE_PACKAGES=1 $(STREAMING)/bin/python -m pytest tests/integrations/test_streaming.py
 	L3_REQUIRE_PACKAGES=1 $(INTEGRATIONS)/bin/python -m pytest $(IN_PARALLEL) -m torch \
 	  $$(grep -rl 'mark\.torch' --include='*.py' tests)
 
