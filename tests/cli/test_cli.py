@@ -212,6 +212,9 @@ def test_no_result_replaces_its_source_through_links(
         assert main([*command, "--overwrite"]) == 2
         assert "input and output are the same file" in capsys.readouterr().err
         assert Path(stored).read_bytes() == data
+    for verb, name in (("encode", "a.l3"), ("decode", "s.png")):
+        assert main([verb, name, "--overwrite"]) == 2
+        assert f"{name} would replace itself" in capsys.readouterr().err
     Path("hard.png").hardlink_to("s.l3")
     assert main(["decode", "s.l3", "-o", "hard.png", "--overwrite"]) == 2
 

@@ -137,7 +137,7 @@ assert seen == set(range(7))
 
 
 @pytest.mark.dali
-@pytest.mark.parametrize(("place", "absolute"), zip(PLACES, [False, True], strict=True))
+@pytest.mark.parametrize(("place", "absolute"), list(zip(PLACES, [False, True], strict=True)))
 def test_scenes_are_paired(folder: Path, place: str, absolute: bool) -> None:
     keep_pipeline = "\npipe = training()\nrgb, classes, ids, disparity = pipe.run()\n"
     printed = _program(folder, place, absolute, 0, keep_pipeline + CHECK)

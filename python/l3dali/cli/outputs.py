@@ -85,7 +85,11 @@ def _target_of(source: Path, path: Path, suffix: str) -> Path:
     """
     own = "" if source.is_dir() else suffix_of(path)
     stem = path.name[: len(path.name) - len(own)]
-    return path.with_name(stem if own == ".l3" and stem.endswith(suffix) else stem + suffix)
+    target = path.with_name(stem if own == ".l3" and stem.endswith(suffix) else stem + suffix)
+    if target == source:
+        advice = "l3 encode makes L3 files, l3 decode reads them"
+        raise UsageError(f"{source} would replace itself: {advice}")
+    return target
 
 
 def without_collisions(pairs: Iterable[tuple[Path, Path]]) -> dict[Path, Path]:
