@@ -293,7 +293,10 @@ def find_places(arguments: Iterable[str]) -> Places:
         if url in sources.whole:
             places.unconverted += unconverted
             places.failures += [
-                Failure(folder.place(result), f"this result of {row.source} is missing")
+                Failure(
+                    folder.place(result),
+                    f"this result of {row.source} is missing; run l3 convert again",
+                )
                 for result, row in rows.items()
                 if result not in files
             ]
