@@ -44,7 +44,6 @@ def kernels_of(unit: str, log: str) -> Rows:
     """What `ptxas -v` says of the kernels of a source file."""
     kernels = {}
     for part in log.split("Compiling entry function")[1:]:
-        function = re.search(r"_cu_[0-9a-f]{8}(\d+)(\w+)", part)  # behind the name of the file
         store = re.search(r"StoreKindE(\d)E", part)
         registers = re.search(r"Used (\d+) registers", part)
         assert registers is not None
@@ -52,6 +51,7 @@ def kernels_of(unit: str, log: str) -> Rows:
         if store is not None:
             name = unit + " in teams" * ("InTeams" in part) + f", {STORES[int(store[1])]}"
         else:
+            function = re.search(r"_cu_[0-9a-f]{8}(\d+)(\w+)", part)  # behind the file's name
             assert function is not None
             name = f"{unit}, {function[2][: int(function[1])]}"
         kernels[name] = {"registers": int(registers[1]), "stack": stack, "spills": stores + loads}

@@ -110,7 +110,6 @@ def test_l3_files_alone_are_nothing_to_convert(
     ("arguments", "told"),
     [
         (["s", "file"], "l3: file is not a folder"),
-        (["s/a.png", "b.l3"], "l3: b.l3 is not a folder"),
         (["*.tar", "d"], "*.tar: no such file or folder; the shell expands *: leave"),
         (["s", "d", "--to", "png", "--coding", "packed"], "it only applies to L3 output"),
     ],

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l3dali.cli import parser
-from l3dali.cli.inputs import KNOWN_SUFFIXES, NOT_L3_FILES
+from l3dali.cli.inputs import NOT_L3_FILES
 from l3dali.cli.loop import interrupt_once, run_jobs
 from l3dali.cli.summary import (
     EXIT_FAILED,
@@ -152,10 +152,8 @@ def _run(arguments: argparse.Namespace) -> int:
     """Converts, and prints or writes a summary; returns the exit code."""
     options = _options_of(arguments)
     local = Path(arguments.dest.removeprefix("file://"))
-    is_file = os.path.lexists(local) or local.suffix.lower() in KNOWN_SUFFIXES
-    if not is_remote(arguments.dest) and is_file and not local.is_dir():
-        advice = "for single files: l3 encode or l3 decode"
-        raise UsageError(f"{arguments.dest} is not a folder; DEST must be one ({advice})")
+    if not is_remote(arguments.dest) and os.path.lexists(local) and not local.is_dir():
+        raise UsageError(f"{arguments.dest} is not a folder; DEST must be one")
     check_summary(arguments.json_summary)
     with Manifest(open_folder(arguments.dest), read_only=arguments.dry_run) as manifest:
         sources = _find_sources(arguments)
